@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from polyhedge.problems import DecisionProblem
     from polyhedge.robust import Decisions
     from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, Region
-    from polyhedge.solvers.choice import Solver
+    from polyhedge.solvers.options import Solver
     from polyhedge.solvers.program import Status
 else:  # imported when they are first used
     __getattr__, __dir__ = lazy(__name__)

@@ -27,7 +27,7 @@ from polyhedge.regions import Work
 from polyhedge.robust import Decisions
 from polyhedge.scored import note_scored
 from polyhedge.sets import Region, Volume
-from polyhedge.solvers.choice import solver_of
+from polyhedge.solvers.options import solver_of
 from polyhedge.summary import held_in_words
 
 _LOG = logging.getLogger(__name__)

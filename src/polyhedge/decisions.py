@@ -16,7 +16,6 @@ from polyhedge._support.tolerances import OPTIMAL
 from polyhedge._support.validation import Array, Indices
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.layout import Layout
-from polyhedge.robust.along_segment import BLOCK
 from polyhedge.sets import UncertaintySet, facets_of
 from polyhedge.solvers.program import Status, status_at
 
@@ -303,6 +302,8 @@ _ARRAYS = ("flat", "cost_bound", "worst_outcome", "active_facets", "status", "ga
 _IF_KNOWN = ("expected_cost", "radii", "may_tie")
 _FEW = 6  # entries of a decision that a line shows by name
 _SHOWN = 10  # rows that a printed text or table shows: they fit a screen
+BLOCK = 8192
+"""Contexts that are worked on together: their numbers should stay in the processor's cache."""
 
 
 def _numbered(decisions: Decisions) -> Labels:

@@ -57,7 +57,7 @@ from polyhedge.predictors.weights import check_weights
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import parameter_rows
 from polyhedge.regions import Grid, Guard, RegionFamily, ScaledSet, SetPlan
-from polyhedge.robust.one_blas_thread import one_blas_thread
+from polyhedge.robust.threads import one_blas_thread
 from polyhedge.settings import (
     CAUTION,
     CheckedLearner,
@@ -67,7 +67,7 @@ from polyhedge.settings import (
     warn_if_fitted,
     warn_if_unordered,
 )
-from polyhedge.solvers.choice import Solver, solver_of
+from polyhedge.solvers.options import Solver, solver_of
 
 _SETTINGS = ("predictor", "learner", "split", "random_state", "calibration", "guarantee", "plan", "caution", "solver")
 _LOG = logging.getLogger(__name__)

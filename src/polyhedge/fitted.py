@@ -26,7 +26,7 @@ from polyhedge.predictors.regressor import Predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions import ScaledSet
 from polyhedge.sets import UncertaintySet
-from polyhedge.solvers.choice import solver_of
+from polyhedge.solvers.options import solver_of
 from polyhedge.summary import guarantee_of, promised_by, summary_of
 
 

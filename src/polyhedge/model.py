@@ -33,6 +33,7 @@ from polyhedge.problems.parameters import ProblemParameter, from_columns, parame
 from polyhedge.regions import PlacedRegions, RegionFamily, ScaledSet, Work
 from polyhedge.regions.family import DEFAULT_WORK, no_set
 from polyhedge.robust import Decisions
+from polyhedge.robust.threads import one_blas_thread
 from polyhedge.sets import Region, Volume
 
 Prints = NDArray[np.uint64]
@@ -370,7 +371,8 @@ def calibrated_radii(
 
     The rows must not have trained, learned or chosen anything in the family.
     """
-    scores = scores_of(family, features, outcomes, values)
+    with one_blas_thread():
+        scores = scores_of(family, features, outcomes, values)
     rows = Rows(features, len(scores), groups, labels)
     try:
         radii = calibrator.calibrate(scores, rows, alpha)

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import polyhedge as ph
-from polyhedge.solvers.choice import solver_in_force
+from polyhedge.solvers.options import solver_in_force
 from shared import run
 
 PROBLEM = """\

@@ -19,7 +19,7 @@ import polyhedge as ph
 from polyhedge.calibration import ByCategory, Online, Recent, Weighted
 from polyhedge.calibration.by_category import as_label
 from polyhedge.data import GroupSplit, TimeSplit
-from polyhedge.solvers.choice import Solver, solver_in_force
+from polyhedge.solvers.options import Solver, solver_in_force
 from shared import run
 
 PROBLEM = ph.problems.simplex_linear([0.0, 0.1])

@@ -20,7 +20,7 @@ from polyhedge.learners.exact.plane import segment_gradient
 from polyhedge.learners.exact.selection import SelectionSearch
 from polyhedge.learners.gradients import GRADIENTS, FacetCosts
 from polyhedge.robust import decide
-from polyhedge.robust.routes import by_first
+from polyhedge.robust.routes import dispatch
 from polyhedge.solvers.program import Status
 
 
@@ -270,7 +270,7 @@ def test_closed_form_costs_and_gradients_equal_the_solver_s(curvature):
         n_facets = int(rng.integers(3, 8))
         W, q = rng.normal(size=(n_facets, 2)), rng.random(n_facets) + 0.3
         fast = segment_gradient(segment, W, q, centers)
-        slow = by_first(*by_solver, W, q, np.arange(40))
+        slow = dispatch(*by_solver, W, q, np.arange(40))
         if not np.isfinite(slow.value):
             assert not np.isfinite(fast.value)
             continue

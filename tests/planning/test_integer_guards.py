@@ -14,10 +14,10 @@ import pytest
 import scipy.sparse as sp
 
 import polyhedge as ph
-from polyhedge.solvers import mixed_integer
+from polyhedge.solvers import solve as solving
 from polyhedge.solvers.linear import LinearSolver
-from polyhedge.solvers.mixed_integer import solve_mixed_integer
 from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status
+from polyhedge.solvers.solve import solve_mixed_integer
 from polyhedge.solvers.verify import nothing_known
 
 S, CENTER = np.array([0.40146563960843423, 0.7979616523568944]), np.array([0.5732418255290075, 1.6465357605105235])
@@ -79,7 +79,7 @@ def filling() -> ConicProgram:
 
 
 def test_a_relaxation_that_is_whole_needs_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mixed_integer._Known, "checked", lambda *_: pytest.fail("a search was made"))
+    monkeypatch.setattr(solving._Known, "checked", lambda *_: pytest.fail("a search was made"))
     found = solve_mixed_integer(knapsack(np.array([3.0, 1.0, 2.0]), 3.0))
     assert (found.status, found.value, found.x.tolist()) == (Status.OPTIMAL, 4.0, [0.0, 2.0, 1.0])
 

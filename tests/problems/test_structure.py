@@ -12,7 +12,7 @@ from polyhedge.problems.structure import Kind
 from polyhedge.robust.engine.batch import WORTH_A_POOL
 from polyhedge.robust.nominal import ROUTES_KNOWING
 from polyhedge.robust.programs import Job
-from polyhedge.robust.routes import ROUTES, by_first
+from polyhedge.robust.routes import ROUTES, dispatch
 
 
 def written(cost, **kinds) -> ph.DecisionProblem:
@@ -57,7 +57,7 @@ def test_every_way_that_applies_comes_to_the_same_bound(kind):
     bounds = [way.decide(job, centers).cost_bound for way in ROUTES if way.applies(job, centers)]
     assert len(bounds) == {Kind.SEGMENT: 3, Kind.GENERAL: 1}.get(kind, 2)
     for bound in bounds:
-        assert bound == pytest.approx(by_first(ROUTES, job, centers).cost_bound, abs=1e-6)
+        assert bound == pytest.approx(dispatch(ROUTES, job, centers).cost_bound, abs=1e-6)
 
 
 def test_a_way_that_gives_up_leaves_the_contexts_to_the_next():
@@ -66,7 +66,7 @@ def test_a_way_that_gives_up_leaves_the_contexts_to_the_next():
     first = next(way for way in ROUTES if way.applies(*asked))
     assert first.name == "along a segment"
     assert first.decide(*asked) is None
-    assert by_first(ROUTES, *asked).is_optimal.all()
+    assert dispatch(ROUTES, *asked).is_optimal.all()
 
 
 def at_price(charged=lambda price: price) -> ph.DecisionProblem:
@@ -113,7 +113,7 @@ def test_every_way_that_knows_the_outcome_comes_to_the_same_cost(name):
     assert next(way for way in ROUTES_KNOWING if way.applies(*asked)) is ways[0]
     for way in ways:
         assert way.applies(*asked)
-        assert way.decide(*asked)[1] == pytest.approx(by_first(ROUTES_KNOWING, *asked)[1], abs=1e-6)
+        assert way.decide(*asked)[1] == pytest.approx(dispatch(ROUTES_KNOWING, *asked)[1], abs=1e-6)
 
 
 @pytest.mark.parametrize("kind", [Kind.SEGMENT, Kind.FIXED_DIRECTIONS, Kind.PIECES])
@@ -124,4 +124,4 @@ def test_every_way_to_a_gradient_comes_to_the_same_cost(kind):
     ways = [way for way in GRADIENTS if way.applies(asked, *facets)]
     assert len(ways) >= 2
     for way in ways:
-        assert way.decide(asked, *facets).value == pytest.approx(by_first(GRADIENTS, asked, *facets).value, abs=1e-6)
+        assert way.decide(asked, *facets).value == pytest.approx(dispatch(GRADIENTS, asked, *facets).value, abs=1e-6)

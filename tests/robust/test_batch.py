@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import polyhedge as ph
 from polyhedge.robust import Adversary, Counterpart, decide
-from polyhedge.robust.along_segment import decide_along, support_along
+from polyhedge.robust.segment import decide_along, support_along
 
 
 def random_polytope(rng, d, n_facets):

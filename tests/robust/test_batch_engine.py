@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 import polyhedge as ph
 import polyhedge.robust.engine.batch as batch
 from polyhedge.robust import Counterpart, decide, decide_knowing
-from polyhedge.robust.engine.batch import BatchEngine, batch_engine
-from polyhedge.robust.engine.critical_regions import is_certified
+from polyhedge.robust.engine.batch import BatchEngine, batch_engine, is_certified
 from polyhedge.robust.engine.pairs import prove
 from polyhedge.robust.engine.pivots import block_pivot
 from polyhedge.sets import shape as protocol

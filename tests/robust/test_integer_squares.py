@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyhedge as ph
-from polyhedge.solvers import mixed_integer
-from polyhedge.solvers.fixed import with_fixed_integers
-from polyhedge.solvers.mixed_integer import solve_mixed_integer
+from polyhedge.solvers import solve as solving
 from polyhedge.solvers.program import Cone, ConicProgram, Status
+from polyhedge.solvers.solve import solve_mixed_integer, with_fixed_integers
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -109,9 +108,9 @@ def test_a_program_of_whole_numbers_alone_is_completed_by_itself() -> None:
 
 def test_a_completion_that_fails_is_not_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(program, x, frame=None):
-        return mixed_integer.nothing_known(program, Status.FAILED, "a lie")
+        return solving.nothing_known(program, Status.FAILED, "a lie")
 
-    monkeypatch.setattr(mixed_integer, "with_fixed_integers", fails)
+    monkeypatch.setattr(solving, "with_fixed_integers", fails)
     found = solve_mixed_integer(program(0.0))
     assert found.status is Status.OPTIMAL
     assert found.value == pytest.approx(0.25, abs=1e-6)

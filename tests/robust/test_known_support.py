@@ -14,10 +14,9 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from polyhedge.learners import Samples
 from polyhedge.problems import DecisionProblem, newsvendor
 from polyhedge.robust import Counterpart, decide
-from polyhedge.robust.one_blas_thread import one_blas_thread
-from polyhedge.robust.program_store import Kept
-from polyhedge.robust.programs import Job
+from polyhedge.robust.programs import Cache, Job
 from polyhedge.robust.routes import ROUTES
+from polyhedge.robust.threads import one_blas_thread
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.program import Status
 
@@ -122,11 +121,11 @@ def test_one_outcome_with_a_support_needs_no_solver() -> None:
 def test_rows_are_decided_alike_whatever_was_decided_before(name: str) -> None:
     problem, rng = PROBLEMS[name][0](), np.random.default_rng(0)
     shape, centers = _some_set(rng, problem.n_outcomes, 1.2), rng.uniform(0.0, 3.5, size=(5, problem.n_outcomes))
-    alone = [decide(problem, shape, 0.3, row[None], kept=Kept()) for row in centers]
-    kept = Kept()
+    alone = [decide(problem, shape, 0.3, row[None], cache=Cache()) for row in centers]
+    kept = Cache()
     for _ in range(2):
         for row, expected in zip(centers, alone, strict=True):
-            found = decide(problem, shape, 0.3, row[None], kept=kept)
+            found = decide(problem, shape, 0.3, row[None], cache=kept)
             np.testing.assert_array_equal(found.flat, expected.flat)
             np.testing.assert_array_equal(found.cost_bound, expected.cost_bound)
     without = decide(problem, shape, 0.3, centers)
@@ -136,35 +135,35 @@ def test_rows_are_decided_alike_whatever_was_decided_before(name: str) -> None:
 
 def test_radius_and_scale_tell_what_is_kept_apart() -> None:
     problem, rng = newsvendor(1.0, 3.0, 2, capacity=5.0), np.random.default_rng(0)
-    shape, centers, kept = _some_set(rng, 2, 1.0), rng.uniform(1.0, 3.0, size=(3, 2)), Kept()
+    shape, centers, kept = _some_set(rng, 2, 1.0), rng.uniform(1.0, 3.0, size=(3, 2)), Cache()
     for radius in (0.1, 0.4):
         for scale in (1.0, 1.5):
-            found = decide(problem, shape, radius, centers, scales=np.full(3, scale), kept=kept)
+            found = decide(problem, shape, radius, centers, scales=np.full(3, scale), cache=kept)
             expected = decide(problem, shape.scaled(scale), radius, centers)
             np.testing.assert_allclose(found.cost_bound, expected.cost_bound, rtol=1e-8)
 
 
 def test_threads_that_share_a_store_do_not_share_a_solver() -> None:
     problem, rng = newsvendor(1.0, 3.0, 3, capacity=5.0), np.random.default_rng(0)
-    shape, centers, kept = _some_set(rng, 3, 1.0), rng.uniform(0.5, 3.0, size=(40, 3)), Kept()
-    expected = [decide(problem, shape, 0.2, row[None], kept=Kept()).cost_bound[0] for row in centers]
+    shape, centers, kept = _some_set(rng, 3, 1.0), rng.uniform(0.5, 3.0, size=(40, 3)), Cache()
+    expected = [decide(problem, shape, 0.2, row[None], cache=Cache()).cost_bound[0] for row in centers]
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda row: decide(problem, shape, 0.2, row[None], kept=kept).cost_bound[0], centers))
+        found = list(pool.map(lambda row: decide(problem, shape, 0.2, row[None], cache=kept).cost_bound[0], centers))
     assert found == expected
 
 
 def test_a_store_is_bounded_and_empty_after_pickling() -> None:
-    kept = Kept()
+    kept = Cache()
     for key in range(100):
-        with kept.borrowed(key, list):
+        with kept.entry(key, list):
             pass
     assert 0 < len(kept) < 100
     assert len(pickle.loads(pickle.dumps(kept))) == 0
 
 
 def test_what_failed_its_user_is_not_kept() -> None:
-    kept = Kept()
-    with pytest.raises(RuntimeError, match="broken"), kept.borrowed("key", list):
+    kept = Cache()
+    with pytest.raises(RuntimeError, match="broken"), kept.entry("key", list):
         raise RuntimeError("broken")
     assert len(kept) == 0
 

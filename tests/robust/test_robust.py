@@ -19,12 +19,12 @@ from polyhedge.problems import (
 )
 from polyhedge.problems.pieces import PIECE_LIMIT
 from polyhedge.robust import Adversary, Counterpart, decide, decide_by_scenarios, decide_knowing
-from polyhedge.robust.round_adversary import maximise_convex_over_round_set
+from polyhedge.robust.adversary import maximise_convex_over_round_set
 from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, Region
 from polyhedge.solvers.linear import LinearSolver
-from polyhedge.solvers.mixed_integer import solve_mixed_integer
 from polyhedge.solvers.program import Cone, ConicProgram, Status
-from polyhedge.solvers.scaling import Frame
+from polyhedge.solvers.scaling import Scaling
+from polyhedge.solvers.solve import solve_mixed_integer
 
 RADIUS = 0.8
 
@@ -688,7 +688,7 @@ class TestSolvers:
         wrong, limits = program.A.toarray(), program.b.copy()
         wrong[2, 0], limits[2] = odd, odd
         strange = ConicProgram(program.c, sp.csr_array(wrong), limits, program.cones, offset=1.0)
-        warm = LinearSolver(strange if at_once else program, varying_rows=np.array([2]), frame=Frame.of(program))
+        warm = LinearSolver(strange if at_once else program, varying_rows=np.array([2]), scaling=Scaling.of(program))
         for _ in range(2):
             warm.change_rhs(np.array([2]), np.array([odd]))
             warm.change_coefficients(rows, columns, np.array([odd, usual[1]]))

@@ -19,7 +19,7 @@ from polyhedge.robust.nominal import best_knowing
 from polyhedge.sets import Ball, Box
 from polyhedge.solvers.conic import solve_conic
 from polyhedge.solvers.program import Cone, ConicProgram
-from polyhedge.solvers.rotated import SecondOrder, with_products, without_products
+from polyhedge.solvers.scaling import SecondOrder, with_products, without_products
 
 EPS = float(np.finfo(float).eps)
 D = 2

@@ -23,7 +23,7 @@ from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, UnionOfBalls
 from polyhedge.solvers.conic import solve_conic
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import Cone, ConicProgram, Solution, status_at
-from polyhedge.solvers.scaling import Frame
+from polyhedge.solvers.scaling import Scaling
 from polyhedge.solvers.verify import Judge
 from shared import simplex
 
@@ -468,7 +468,7 @@ def test_scaling_by_powers_of_two_is_undone_to_the_last_bit() -> None:
     program = ConicProgram(c, sp.csr_array(A), b, (Cone("zero", 2), Cone("nonneg", 1), Cone("soc", 3)))
     R, D = 2.0 ** rng.integers(-30, 30, size=4)[[0, 1, 2, 3, 3, 3]], 2.0 ** rng.integers(-30, 30, size=4)
     other = replace(program, c=2.0**9 * D * c, A=sp.csr_array(R[:, None] * A * D), b=R * b)
-    one, two = Frame.of(program).seen(program), Frame.of(other).seen(other)
+    one, two = Scaling.of(program).seen(program), Scaling.of(other).seen(other)
     assert all(np.array_equal(x, y) for x, y in ((one.c, two.c), (one.b, two.b), (one.A.toarray(), two.A.toarray())))
 
 
@@ -484,7 +484,7 @@ def test_programs_whose_limits_are_all_zero_are_scaled_to_the_last_bit_too(has_l
         c = np.zeros_like(c) if has_limit else c
         program = ConicProgram(c, sp.csr_array(A), b, (Cone("nonneg", len(b)),))
         other = replace(program, c=D * c, A=sp.csr_array(D * A), b=b)
-        one, two = Frame.of(program).seen(program), Frame.of(other).seen(other)
+        one, two = Scaling.of(program).seen(program), Scaling.of(other).seen(other)
         assert np.array_equal(one.c, two.c)
         assert np.array_equal(one.A.toarray(), two.A.toarray())
 
@@ -499,7 +499,7 @@ def test_optimal_says_that_the_gap_is_within_the_tolerance(tolerance: float) -> 
 def test_a_point_that_is_not_optimal_is_not_called_so_whatever_the_solver_says() -> None:
     A, b = sp.csr_array(np.vstack([-np.eye(2), np.ones((1, 2))])), np.array([0.0, 0.0, 1.0])
     program = ConicProgram(np.array([-1.0, -2.0]), A, b, (Cone("nonneg", 3),))
-    judge = Judge(program, Frame.of(program))
+    judge = Judge(program, Scaling.of(program))
     claims = {(0.0, 1.0): ph.Status.OPTIMAL, (1.0, 0.0): ph.Status.STOPPED_EARLY, (0.0, 1.001): ph.Status.STOPPED_EARLY}
     for x, status in claims.items():
         claimed = Solution(np.array(x), np.array([1.0, 0.0, 2.0]), np.nan, ph.Status.OPTIMAL)

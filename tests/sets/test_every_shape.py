@@ -14,11 +14,11 @@ import scipy.sparse as sp
 
 import polyhedge as ph
 from polyhedge.io.sets import set_from_state, set_to_state
-from polyhedge.robust import decide, vertices
-from polyhedge.robust.program_store import Kept
+from polyhedge.robust import adversary, decide
+from polyhedge.robust.programs import Cache
 from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, UncertaintySet, UnionOfBalls, facets_of, scaled
 from polyhedge.sets import shape as protocol
-from polyhedge.solvers.polyhedral import maximise_conic
+from polyhedge.solvers.linear import maximise_conic
 from polyhedge.solvers.program import Cone, ConicForm
 from polyhedge_study.nets import ConvexNet
 
@@ -298,11 +298,11 @@ def test_a_shape_without_a_hash_has_the_vertices_of_the_polyhedron_that_it_is():
 
 def test_vertices_are_found_once_for_all_contexts_and_no_shape_outlives_its_user(monkeypatch):
     asked = []
-    find = vertices.shadow_vertices
-    monkeypatch.setattr(vertices, "shadow_vertices", lambda *given: asked.append(1) or find(*given))
-    wedge, problem, kept = Wedge(np.array([1.0, 2.0])), PROBLEMS["convex in the outcome"], Kept()
+    find = adversary.shadow_vertices
+    monkeypatch.setattr(adversary, "shadow_vertices", lambda *given: asked.append(1) or find(*given))
+    wedge, problem, kept = Wedge(np.array([1.0, 2.0])), PROBLEMS["convex in the outcome"], Cache()
     for _ in range(2):
-        decide(problem, wedge, 0.8, np.array([[0.3, 0.4], [-0.2, 0.1], [0.0, 0.5]]), kept=kept)
+        decide(problem, wedge, 0.8, np.array([[0.3, 0.4], [-0.2, 0.1], [0.0, 0.5]]), cache=kept)
     assert len(asked) == 1
     alive = weakref.ref(wedge)
     del wedge, kept

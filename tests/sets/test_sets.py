@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, Region, UncertaintySet, Volume
 from polyhedge.sets._halfspaces import _lawrence_volume
 from polyhedge.sets._sampling import polytope_volume
-from polyhedge.solvers.polyhedral import maximise_conic, maximise_linear
+from polyhedge.solvers.linear import maximise_conic, maximise_linear
 from polyhedge.solvers.program import Cone, ConicForm
 
 SHAPE = np.array([[2.0, 0.6], [0.6, 0.5]])

@@ -33,10 +33,9 @@ from polyhedge.robust.engine.batch import batch_engine
 from polyhedge.robust.engine.parametric import ContextSolver
 from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron
 from polyhedge.solvers import bilinear, conic
-from polyhedge.solvers.cones import in_dual_cone, outside
 from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status
-from polyhedge.solvers.scaling import Frame
-from polyhedge.solvers.verify import Judge, nothing_known
+from polyhedge.solvers.scaling import Scaling
+from polyhedge.solvers.verify import Judge, in_dual_cone, nothing_known, outside
 
 OPTIMAL = highspy.HighsModelStatus.kOptimal
 
@@ -302,22 +301,22 @@ TWICE = ConicProgram(  # x_0 + x_1 = 1 is said twice; the least of x_0 + 2 x_1 i
 @pytest.mark.parametrize("much", [1e6, 1e10, 1e14, 1e16])
 def test_multipliers_that_are_moved_between_rows_which_say_the_same_make_no_more_of_what_is_at_stake(much) -> None:
     point = Solution(np.array([0.0, 1.0]), np.array([much - 1, -much, 0.0, 1.0]), np.nan, Status.OPTIMAL)
-    judged = Judge(TWICE, Frame.of(TWICE)).judged(TWICE, point)
+    judged = Judge(TWICE, Scaling.of(TWICE)).judged(TWICE, point)
     assert judged.status is not Status.OPTIMAL
     assert judged.size < 1e3
 
 
 def test_prices_that_make_costs_larger_by_far_are_not_where_a_program_is_seen_from() -> None:
-    frame, x, y = Frame.of(TWICE), np.array([1.0, 0.0]), np.array([-1.0, 0.0, 0.0, 1.0])
+    frame, x, y = Scaling.of(TWICE), np.array([1.0, 0.0]), np.array([-1.0, 0.0, 0.0, 1.0])
     assert frame.around(TWICE, x, y).prices.tolist() == [-1.0, 0.0, 0.0, 0.0]
     assert frame.around(TWICE, x, 1e9 * y) is frame
 
 
 def test_programs_are_seen_from_proven_solutions_only(monkeypatch: pytest.MonkeyPatch) -> None:
     parametric = Counterpart(budget(3), HULL, 0.1).parametric
-    assert parametric.frame_at(CENTERS[0]).prices.any()
+    assert parametric.scaling_at(CENTERS[0]).prices.any()
     with lying(monkeypatch, "both", "duals"):
-        assert not parametric.frame_at(CENTERS[0]).prices.any()
+        assert not parametric.scaling_at(CENTERS[0]).prices.any()
 
 
 def test_no_batch_starts_from_a_decision_that_is_not_proven(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -557,13 +556,13 @@ def test_a_point_outside_a_cone_or_with_multipliers_outside_its_dual_is_not_opti
     y = in_dual_cone(cone, rng.normal(size=n))
     # Minimise y'x over the cone: x = 0 is best, and y proves it.
     program = ConicProgram(y, sp.csr_array(-np.eye(n)), np.zeros(n), (cone,))
-    judge = Judge(program, Frame.of(program))
+    judge = Judge(program, Scaling.of(program))
     claim = Solution(np.zeros(n), y, np.nan, ph.Status.OPTIMAL)
     assert judge.judged(program, claim).status is ph.Status.OPTIMAL
     outer = -members(rng, cone)
     assert judge.judged(program, replace(claim, x=outer)).status is not ph.Status.OPTIMAL
     other = replace(program, c=-members(rng, cone))  # has no least value: whatever proves one is not in the dual cone
-    judge = Judge(other, Frame.of(other))
+    judge = Judge(other, Scaling.of(other))
     assert judge.judged(other, replace(claim, y=other.c)).status is not ph.Status.OPTIMAL
 
 
@@ -575,7 +574,7 @@ def test_optimal_means_a_gap_that_is_small_beside_the_terms_of_the_value_however
     """A column that stands nowhere and has a far unit does not make a gap small."""
     A = sp.csr_array([[1.0, 0.0], [-1.0, 0.0], [0.0, -1 / far], [0.0, 1 / far]])
     program = ConicProgram(np.array([1.0, 1.0]), A, np.array([1.0, 1.0, 0.0, 1.0]), (Cone("nonneg", 4),))
-    judge = Judge(program, Frame.of(program))
+    judge = Judge(program, Scaling.of(program))
     for short in (1e-3, 1e-4, 1e-5):
         x, y = np.array([-1 + short, 0.0]), np.array([0.0, 1.0, far, 0.0])
         claimed = judge.judged(program, Solution(x, y, np.nan, ph.Status.OPTIMAL))

@@ -13,11 +13,11 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 import polyhedge as ph
-from polyhedge.robust.program_store import Kept
-from polyhedge.robust.workers import in_order
-from polyhedge.solvers import named
-from polyhedge.solvers.choice import solver_in_force
+from polyhedge.robust.programs import Cache
+from polyhedge.robust.threads import in_order
+from polyhedge.solvers import solve as solving
 from polyhedge.solvers.linear import LinearSolver
+from polyhedge.solvers.options import solver_in_force
 from polyhedge.solvers.program import Cone, ConicProgram, SolverError
 from polyhedge.solvers.solve import solve
 from shared import Given
@@ -63,7 +63,7 @@ def test_another_back_end_finds_what_highs_finds(backend: str, package: str, cur
 class TestNoBackEndIsTrusted:
     def test_without_a_lower_bound_only_the_relaxation_proves(self, monkeypatch: pytest.MonkeyPatch) -> None:
         known = solve(_knapsack())
-        monkeypatch.delitem(named._BOUNDS, "scip")
+        monkeypatch.delitem(solving._BOUNDS, "scip")
         with ph.Solver(backend="scip").in_force():
             found = solve(_knapsack())
         assert found.status is ph.Status.STOPPED_EARLY
@@ -74,8 +74,8 @@ class TestNoBackEndIsTrusted:
     def test_a_wrong_lower_bound_is_never_optimal(
         self, monkeypatch: pytest.MonkeyPatch, error: float, status: ph.Status
     ) -> None:
-        tell = named._BOUNDS["scip"]
-        monkeypatch.setitem(named._BOUNDS, "scip", lambda told: tell(told) + error)
+        tell = solving._BOUNDS["scip"]
+        monkeypatch.setitem(solving._BOUNDS, "scip", lambda told: tell(told) + error)
         with ph.Solver(backend="scip").in_force():
             assert solve(_knapsack()).status is status
 
@@ -94,7 +94,7 @@ class TestNoBackEndIsTrusted:
                 assert solve(empty).status is ph.Status.INFEASIBLE
 
     def test_searches_with_limits_of_the_caller_stay_with_highs(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(named, "solve_named", None)
+        monkeypatch.setattr(solving, "solve_named", None)
         with ph.Solver(backend="scip").in_force():
             assert solve(_knapsack(), max_nodes=10_000).status is ph.Status.OPTIMAL
 
@@ -146,9 +146,9 @@ def test_a_choice_holds_in_threads_of_the_work_and_in_no_others() -> None:
 
 
 def test_programs_that_are_kept_are_not_shared_between_choices() -> None:
-    kept, made = Kept(), []
+    kept, made = Cache(), []
     for solver in (ph.Solver(), ph.Solver(time_limit=7), ph.Solver(highs={"mip_rel_gap": 0.1}), ph.Solver()):
-        with solver.in_force(), kept.borrowed("key", lambda: made.append(0) or object()):
+        with solver.in_force(), kept.entry("key", lambda: made.append(0) or object()):
             pass
     assert len(made) == 3
 
@@ -182,8 +182,8 @@ class TestDeciders:
 
     @pytest.mark.needs("pyscipopt")
     def test_it_is_in_force_in_what_a_decider_does(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        asked, solve_named = [], named.solve_named
-        monkeypatch.setattr(named, "solve_named", lambda *given: asked.append(given[1]) or solve_named(*given))
+        asked, solve_named = [], solving.solve_named
+        monkeypatch.setattr(solving, "solve_named", lambda *given: asked.append(given[1]) or solve_named(*given))
         decider = self._decider(ph.Solver(backend="scip")).fit(self.X, self.Y)
         for use in (lambda: decider.decide(self.X[:2]), lambda: decider.measure(self.X[:2] + 0.1, self.Y[:2])):
             asked.clear()

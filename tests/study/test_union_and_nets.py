@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from polyhedge.problems import DecisionProblem, simplex_linear, simplex_newsvendor, simplex_quadratic
 from polyhedge.robust import Adversary, decide, decide_each
+from polyhedge.robust.adversary import shadow_vertices
 from polyhedge.robust.each_context import has_segment, least_maximum
-from polyhedge.robust.vertices import shadow_vertices
 from polyhedge.sets import Ball, Box, Polyhedron, Region, UncertaintySet, UnionOfBalls
-from polyhedge.solvers.polyhedral import maximise_conic
+from polyhedge.solvers.linear import maximise_conic
 from polyhedge_study.nets import ConvexNet, ConvexNets
 from polyhedge_study.nets.net_decisions import decide_nets, guarded_sets
 from polyhedge_study.nets.net_saddle import supports

@@ -16,7 +16,7 @@ from polyhedge.distributed.row_table import Parameters, decide_rows, require, ta
 from polyhedge.model import Model, scores_of
 from polyhedge.problems.checks import check_outcomes
 from polyhedge.problems.names import order_outcomes
-from polyhedge.solvers.choice import Solver, solver_in_force
+from polyhedge.solvers.options import Solver, solver_in_force
 
 # Each pass over a frame narrows the radius 4096-fold, for one small array a part.
 _BINS = 4096

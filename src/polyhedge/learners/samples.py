@@ -18,7 +18,7 @@ from polyhedge.learners.exact.plane import FacetGradient
 from polyhedge.learners.gradients import GRADIENTS, FacetCosts
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import decide, decide_knowing
-from polyhedge.robust.routes import by_first
+from polyhedge.robust.routes import dispatch
 from polyhedge.sets import Polyhedron, UncertaintySet, facets_of
 
 _SHORT_COST = 32
@@ -110,7 +110,7 @@ class Samples:
         Here pi are the multipliers of the cost's pieces, lambda those of the facets and e the worst-case
         residuals (at a mixed decision a convex combination of vertices, which is what the duals are).
         """
-        return by_first(GRADIENTS, self._facet_costs, W, q, contexts)
+        return dispatch(GRADIENTS, self._facet_costs, W, q, contexts)
 
     @cached_property
     def nominal_cost(self) -> float:

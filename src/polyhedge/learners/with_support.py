@@ -12,7 +12,7 @@ from polyhedge._support.validation import Array, Indices
 from polyhedge.learners.exact.fixed_directions import ReachCost
 from polyhedge.learners.exact.plane import FacetGradient
 from polyhedge.problems import DecisionProblem
-from polyhedge.robust.cut_reach import CutReach, Reach
+from polyhedge.robust.known_support import CutReach, Reach
 from polyhedge.robust.sharp_vertices import SharpVertices
 from polyhedge.sets import Polyhedron
 

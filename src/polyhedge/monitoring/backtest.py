@@ -29,7 +29,7 @@ from polyhedge.fitting import labels_by, labels_for, labels_in_fit, n_rows_of
 from polyhedge.model import Model
 from polyhedge.monitoring.monitor import one_by_one
 from polyhedge.problems.parameters import ProblemParameter, by_row, parameter_rows
-from polyhedge.solvers.choice import solver_of
+from polyhedge.solvers.options import solver_of
 
 _BETWEEN = ("none", "refresh", "fit")
 _COSTS = ("cost_bound", "realised")

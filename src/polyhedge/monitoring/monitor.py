@@ -27,7 +27,7 @@ from polyhedge.monitoring.issued_radii import issued_radii
 from polyhedge.monitoring.row_keys import row_keys
 from polyhedge.problems.parameters import by_row, parameter_rows
 from polyhedge.robust import Decisions
-from polyhedge.solvers.choice import solver_of
+from polyhedge.solvers.options import solver_of
 
 _COUNTING = Lock()
 """Held while outcomes are counted: those of two threads must both be."""

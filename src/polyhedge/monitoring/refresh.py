@@ -36,7 +36,7 @@ from polyhedge.planning.development import Given, redeveloped
 from polyhedge.predictors.regressor import Predictor, as_predictor, out_of_fold
 from polyhedge.predictors.selection import is_auto, is_made_here
 from polyhedge.regions import RegionFamily
-from polyhedge.solvers.choice import solver_of
+from polyhedge.solvers.options import solver_of
 
 _LEAST_TO_TRAIN = 2
 """One row is left out of the fit of the other, so that there is a residual."""

@@ -21,7 +21,7 @@ from polyhedge._support.tolerances import CANCELLATION, PIVOT
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import ConicProgram, row_kinds
-from polyhedge.solvers.scaling import Frame, scaled
+from polyhedge.solvers.scaling import Scaling, scaled
 
 # In units of the largest costs and limits.
 _NEGATIVE = 1e-9
@@ -60,7 +60,7 @@ class MovingProgram:
 
     @classmethod
     def of(
-        cls, program: ConicProgram, columns: Indices, cost_slope: Array, origin: Array, frame: Frame
+        cls, program: ConicProgram, columns: Indices, cost_slope: Array, origin: Array, frame: Scaling
     ) -> MovingProgram:
         """The program whose costs move by (n, q) with theta - origin, with rows of length 1.
 

@@ -23,7 +23,7 @@ from polyhedge.predictors.regressor import Predictor, out_of_fold
 from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.regions import Grid, Guard, Path, Plan, RegionFamily
 from polyhedge.robust import decide_knowing
-from polyhedge.robust.one_blas_thread import one_blas_thread
+from polyhedge.robust.threads import one_blas_thread
 
 # Each predictor sees four fifths of the rows, and some rows are left to say how far it is off.
 _N_FOLDS, _ROWS_A_FOLD = 5, 10

@@ -31,7 +31,7 @@ from polyhedge.planning.selection import first_least
 from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.regions.cost_guard import Planned
 from polyhedge.regions.family import DEFAULT_WORK, Work
-from polyhedge.robust.workers import in_order
+from polyhedge.robust.threads import in_order
 from polyhedge.solvers.program import Status
 
 _TRIED = (0.5, 0.9, 1.4, 2.2)

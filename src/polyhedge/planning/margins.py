@@ -30,10 +30,10 @@ from polyhedge.planning.residual_distributions import Law, padded
 from polyhedge.planning.risk import Cuts, JointCost, Risk
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.feasible_set import FeasibleProgram
-from polyhedge.robust.workers import in_order
+from polyhedge.robust.threads import in_order
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status
-from polyhedge.solvers.scaling import Frame
+from polyhedge.solvers.scaling import Scaling
 from polyhedge.solvers.solve import solve
 
 Statuses = NDArray[np.object_]
@@ -79,7 +79,7 @@ class MarginPlanner:
         return JointCost(self.cost.total.sizes(), np.zeros((1, len(self.reference))))
 
     @cached_property
-    def frames(self) -> dict[bytes, Frame]:
+    def frames(self) -> dict[bytes, Scaling]:
         """Units of the programs, by the values of the problem's parameters: found once, for they take time."""
         return {}
 
@@ -245,10 +245,10 @@ class _Programs:
         frames, key = self.planner.frames, self.reference.tobytes()
         frame = frames.get(key)  # asked once: other threads clear it
         if frame is None:
-            frame = Frame.of(replace(program, A=A))
+            frame = Scaling.of(replace(program, A=A))
             frames.clear()
             frames[key] = frame
-        self.solver = LinearSolver(replace(program, A=A), varying_rows=self.rows, frame=frame)
+        self.solver = LinearSolver(replace(program, A=A), varying_rows=self.rows, scaling=frame)
 
 
 def _with_room(A: sp.csr_array, rows: Indices, columns: Indices) -> sp.csr_array:

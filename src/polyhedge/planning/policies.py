@@ -29,7 +29,7 @@ from polyhedge.planning.risk import Cuts, JointCost, Risk
 from polyhedge.planning.weighted import least_weighted
 from polyhedge.planning.worst_case import WorstCost, learned_set
 from polyhedge.robust.nominal import best_knowing
-from polyhedge.robust.workers import in_order
+from polyhedge.robust.threads import in_order
 
 # How long cuts are looked for by rules that are used. Rows with parameters need a program each, made anew.
 _FOR_USE, _FOR_USE_ON_SEGMENT, _FOR_USE_IF_COSTLY = (

@@ -22,7 +22,7 @@ from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.planning.corners import Corners, MovingProgram
 from polyhedge.planning.risk import Cuts
 from polyhedge.problems import DecisionProblem
-from polyhedge.robust.workers import in_order
+from polyhedge.robust.threads import in_order
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status, row_kinds
 from polyhedge.solvers.solve import solve

@@ -26,7 +26,7 @@ from polyhedge.planning.policies import Rule, fit_planner
 from polyhedge.planning.residual_distributions import EVEN_LAWS, LAWS, Law, PlacedLaw, PlanRows, fit_laws, says_the_same
 from polyhedge.planning.risk import Risk
 from polyhedge.planning.worst_case import takes_sets
-from polyhedge.robust.workers import in_order
+from polyhedge.robust.threads import in_order
 
 PLANNED_BY = ("scaled", "corrected", "weighted")
 """Laws that may plan a cost; the first unless another is clearly lower."""

@@ -7,7 +7,7 @@ $$\min_{z \in Z}\ \frac1n \sum_i g(z, \hat f(x) + \sigma(x)\,e_i) \quad\text{s.t
 \max_{u \in C(x)} g(z, u) \le \text{bound}(x),$$
 
 over residuals $e_i$ of the learning rows. Bounds stay as they are, and so does every decision that has no rival. It is
-asked only where multipliers leave room for a rival (`robust/uniqueness.py`). The answer is a function of prediction,
+asked only where multipliers leave room for a rival (`Decisions.may_tie`). The answer is a function of prediction,
 spread and bound, whatever was found first. Where the cost falls apart into a term a decision and its directions are
 fixed, all rows of a segment are done at once, and of others those whose best decision of all keeps the bound
 (`within_limits.py`); elsewhere each row has a program of its own, whose mean cost is known by cuts (`risk.py`) that are
@@ -38,8 +38,8 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.problems.quadratic import quadratic_cost
 from polyhedge.regions.learned_set import PlacedSet
 from polyhedge.robust import Adversary, Counterpart, Decisions
-from polyhedge.robust.ignored import brought_back
-from polyhedge.robust.workers import in_order
+from polyhedge.robust.decide import brought_back
+from polyhedge.robust.threads import in_order
 from polyhedge.sets import UncertaintySet, scaled
 from polyhedge.solvers.program import Cone, ConicProgram, SolverError
 

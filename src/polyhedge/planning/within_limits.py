@@ -23,7 +23,7 @@ from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.planning.risk import Risk
 from polyhedge.planning.separable import Separable
 from polyhedge.problems import DecisionProblem
-from polyhedge.robust.workers import in_order
+from polyhedge.robust.threads import in_order
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import Cone, ConicProgram, Status
 

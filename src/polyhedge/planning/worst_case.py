@@ -23,7 +23,7 @@ from polyhedge.planning.risk import Cuts, JointCost, Risk
 from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.problems.pieces import SumOfMaxima
 from polyhedge.sets import Polyhedron, facets_of
-from polyhedge.solvers.polyhedral import maximise_linear
+from polyhedge.solvers.linear import maximise_linear
 
 _LEARNER = Descent(n_steps=25, starts=("one-sided",), final_width=0.08, max_contexts=25)
 """Sets are learned for every fold of a contest, so that it must be short: 0.03 seconds with two outcomes. The width is

@@ -12,7 +12,7 @@ from polyhedge._support.validation import Array
 from polyhedge.plots.style import CYCLE, LINES, plain
 from polyhedge.sets import Polyhedron, Region, UncertaintySet
 from polyhedge.sets.shape import Round, facets_of
-from polyhedge.solvers.polyhedral import maximise_linear
+from polyhedge.solvers.linear import maximise_linear
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

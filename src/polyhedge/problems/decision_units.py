@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from polyhedge._support.validation import Array, Indices
 from polyhedge.problems.pieces import SumOfMaxima
 from polyhedge.solvers.program import Cone, ConicProgram
-from polyhedge.solvers.scaling import Frame
+from polyhedge.solvers.scaling import Scaling
 
 if TYPE_CHECKING:
     from polyhedge.problems.decision_problem import DecisionProblem
@@ -95,7 +95,7 @@ class _Rows:
     @classmethod
     def of(cls, program: ConicProgram, tiny: float = _TINY) -> _Rows:
         group, has_unit = _groups(program.cones)
-        frame = Frame.of(program) if tiny else None
+        frame = Scaling.of(program) if tiny else None
         A, b = abs(program.A).tocoo(), np.abs(program.b)
         kept = has_unit[group[A.row]] & (A.data > 0)
         if frame is not None:

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.problems.written import substitute, substitute_in
 from polyhedge.solvers.program import Cone, ConicProgram
-from polyhedge.solvers.rotated import as_rotated, products, rotation, with_products
+from polyhedge.solvers.scaling import as_rotated, products, rotation, with_products
 
 _ATTRIBUTES_WITHOUT_CONSTRAINT = {"name", "value"}
 # CVXPY's canonicalisation keeps settings in module globals (before 1.9) and holds the interpreter all the while, so

@@ -31,7 +31,7 @@ from polyhedge.problems.stored_checks import check_stored
 from polyhedge.problems.violations import constraint_texts
 from polyhedge.problems.written import Written, substitute, substitute_in
 from polyhedge.solvers.program import Cone, ConicProgram, n_rows
-from polyhedge.solvers.rotated import with_products, without_products
+from polyhedge.solvers.scaling import with_products, without_products
 
 _ATTRIBUTES = ("nonneg", "nonpos", "pos", "neg", "boolean", "integer", "bounds")
 _OF_MATRICES = ("PSD", "NSD", "symmetric", "diag")

@@ -37,6 +37,7 @@ from polyhedge.regions.cost_levels import CostLevels, CostRegion, dearest_within
 from polyhedge.regions.family import DEFAULT_WORK, UsualAnswers, Work, no_set, own_predictor
 from polyhedge.regions.learned_set import ScaledSet
 from polyhedge.robust import Decisions
+from polyhedge.robust.threads import one_blas_thread
 from polyhedge.sets import Polyhedron, Region, Volume
 from polyhedge.solvers.program import Status
 
@@ -206,7 +207,9 @@ class Guard(UsualAnswers):
         """Planned decisions at these rows."""
         centers = steady_predictions(self.predictor, features, self.grid)
         known = np.zeros((len(centers), 0)) if values is None else values
-        return PlacedGuard(self.problem, centers, known, self.plan.plan(features, centers, known, work))
+        with one_blas_thread():
+            planned = self.plan.plan(features, centers, known, work)
+        return PlacedGuard(self.problem, centers, known, planned)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,9 +16,9 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.problems.feasible_set import compile_feasible_program
 from polyhedge.sets import Region, UncertaintySet
 from polyhedge.sets.shape import as_directions, like_directions
-from polyhedge.solvers.polyhedral import maximise_conic, recession_direction
+from polyhedge.solvers.linear import maximise_conic, recession_direction
 from polyhedge.solvers.program import ConicForm
-from polyhedge.solvers.rotated import SecondOrder
+from polyhedge.solvers.scaling import SecondOrder
 
 _NO_VOLUME = (
     "The cost of this problem is known by its formula alone, so that its region has no volume. Use "

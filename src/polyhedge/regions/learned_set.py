@@ -18,7 +18,7 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import by_row
 from polyhedge.regions.family import BOUNDS_TELL_NOTHING, DEFAULT_WORK, UsualAnswers, Work
 from polyhedge.robust import Decisions, decide
-from polyhedge.robust.program_store import Kept
+from polyhedge.robust.programs import Cache
 from polyhedge.sets import Region, UncertaintySet, Volume, has_quick_volume, mean_volume, scaled
 
 _VOLUME_REGIONS = 20
@@ -47,7 +47,7 @@ class ScaledSet(UsualAnswers):
     spread : predicts the factor by which the set is scaled at each row; None for 1.
     ties : chooses where several decisions have the same bound; None for the one that is found first, as in files before
         version 3 (`dataclasses.replace(family, ties=None)` is how a study compares the two).
-    kept : programs that calls with few rows have compiled; no part of the model, and not pickled.
+    cache : programs that calls with few rows have compiled; no part of the model, and not pickled.
     """
 
     problem: DecisionProblem
@@ -55,7 +55,7 @@ class ScaledSet(UsualAnswers):
     shape: UncertaintySet
     spread: Spread | None = None
     ties: Ties | None = None
-    kept: Kept = field(default_factory=Kept, init=False, repr=False)
+    cache: Cache = field(default_factory=Cache, init=False, repr=False)
     kind: ClassVar[str] = "set"
     guarantee: ClassVar[str] = "outcome"
     scores_need_parameters: ClassVar[bool] = False
@@ -88,7 +88,7 @@ class ScaledSet(UsualAnswers):
     ) -> PlacedSet:
         """The sets where the predictions are known already."""
         scales = self.scales(features, centers)
-        return PlacedSet(self.problem, self.shape, centers, scales, values, work, self.ties, self.kept)
+        return PlacedSet(self.problem, self.shape, centers, scales, values, work, self.ties, self.cache)
 
     def scales(self, features: Any, centers: Array) -> Array:
         """How many times its calibrated size the set has at each row (N,)."""
@@ -106,7 +106,7 @@ class PlacedSet:
     values: Array | None = None
     work: Work = DEFAULT_WORK
     ties: Ties | None = None
-    kept: Kept | None = None
+    cache: Cache | None = None
 
     def residuals(self, outcomes: Array) -> Array:
         """Outcome minus prediction over scale (N, d): what the shape is a set of."""
@@ -127,8 +127,8 @@ class PlacedSet:
             parameters=None if self.values is None else by_row(self.problem.parameters, self.values),
             n_jobs=self.work.n_jobs,
             progress=self.work.progress,
-            tell_ties=self.ties is not None,
-            kept=self.kept,
+            return_ties=self.ties is not None,
+            cache=self.cache,
         )
         return decisions if self.ties is None else self.ties.broken(self, radii, decisions)
 

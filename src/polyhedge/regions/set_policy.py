@@ -14,8 +14,8 @@ from polyhedge.regions.cost_guard import Planned
 from polyhedge.regions.family import DEFAULT_WORK, Work
 from polyhedge.regions.learned_set import PlacedSet, ScaledSet
 from polyhedge.robust import Decisions
-from polyhedge.robust.routes import is_steady
-from polyhedge.robust.workers import in_order
+from polyhedge.robust.routes import is_closed_form
+from polyhedge.robust.threads import in_order
 from polyhedge.sets import scaled
 
 
@@ -66,7 +66,7 @@ class SetPlan:
 
     def _is_steady(self, placed: PlacedSet) -> bool:
         shapes = (scaled(placed.shape, float(scale)) for scale in np.unique(placed.scales))
-        return not len(placed.scales) or all(is_steady(placed.problem, shape, self.radius) for shape in shapes)
+        return not len(placed.scales) or all(is_closed_form(placed.problem, shape, self.radius) for shape in shapes)
 
     def _one_by_one(self, placed: PlacedSet) -> Decisions:
         n, work, decisions = len(placed.scales), placed.work, list[Decisions]()

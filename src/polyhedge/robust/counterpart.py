@@ -20,9 +20,8 @@ from polyhedge._support.validation import Array, Indices
 from polyhedge.problems import DecisionProblem, Pieces
 from polyhedge.problems.feasible_set import FeasibleProgram, Slopes
 from polyhedge.problems.lifted import Lifted
-from polyhedge.robust.engine.parametric import ContextSolver, ParametricProgram
+from polyhedge.robust.engine.parametric import ContextSolver, ParametricProgram, Uniqueness
 from polyhedge.robust.support import SupportCertificate, form_at, maximise
-from polyhedge.robust.uniqueness import Uniqueness
 from polyhedge.sets import UncertaintySet
 from polyhedge.solvers.program import Cone, ConicProgram, SolverError, Status
 
@@ -101,7 +100,9 @@ class Counterpart:
         self.blocks: list[_Block] = []
         self.parametric = self._build()
         self.unique = Uniqueness.of(self.parametric)
-        self.solver = ContextSolver(self.parametric, None if reference is None else self.parametric.frame_at(reference))
+        self.solver = ContextSolver(
+            self.parametric, None if reference is None else self.parametric.scaling_at(reference)
+        )
 
     def _build(self) -> ParametricProgram:
         problem, feasible, cost = self.problem, self.problem.feasible, self.pieces

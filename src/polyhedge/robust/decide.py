@@ -1,22 +1,27 @@
-"""Robust decisions for many contexts: set x problem x predictions -> decisions with bounds."""
+"""Robust decisions for many contexts: set x problem x predictions -> decisions with bounds.
+
+Outcomes that a problem never looks at: where the worst case leaves them is nobody's business, so they stay put.
+
+A solver returns some corner of the set, with values for these outcomes that mean nothing. They are brought back to the
+prediction, or as near to it as the set allows where the others are at their worst; the cost there is the same.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from polyhedge._support.validation import Array, Indices, as_rows
-from polyhedge.decisions import Decisions
+from polyhedge.decisions import Decisions, tight_facets
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import parameter_rows
 from polyhedge.robust.engine.batch import Progress
-from polyhedge.robust.ignored import as_predicted
-from polyhedge.robust.program_store import Kept
-from polyhedge.robust.programs import Job
-from polyhedge.robust.routes import ROUTES, by_first, in_groups
-from polyhedge.sets import UncertaintySet, scaled
+from polyhedge.robust.programs import Cache, Job
+from polyhedge.robust.routes import ROUTES, dispatch, in_groups
+from polyhedge.sets import UncertaintySet, facets_of, scaled
 
 
 def decide(
@@ -29,8 +34,8 @@ def decide(
     parameters: Mapping[Any, Any] | None = None,
     n_jobs: int | None = None,
     progress: Progress | None = None,
-    tell_ties: bool = False,
-    kept: Kept | None = None,
+    return_ties: bool = False,
+    cache: Cache | None = None,
 ) -> Decisions:
     """The exact robust decision around each prediction.
 
@@ -45,8 +50,8 @@ def decide(
     parameters : values of the problem's parameters, by name: one for all contexts, or one for each of them.
     n_jobs : number of threads, None for one a core; the decisions do not depend on it.
     progress : called now and then with the number of contexts decided and the number of all.
-    tell_ties : whether `may_tie` of the decisions is asked for, which costs a little.
-    kept : where programs for this problem and this shape are kept for further calls with few contexts.
+    return_ties : whether `may_tie` of the decisions is asked for, which costs a little.
+    cache : programs of this problem and this shape, for further calls with few contexts.
 
     Examples
     --------
@@ -67,9 +72,9 @@ def decide(
     sizes, which = _distinct_sizes(radius, scales, len(centers))
 
     def work(k: int, rows: Any, tell: Progress | None) -> Decisions:
-        reuse = None if problem.parameters else kept
-        job = Job(problem, scaled(shape, sizes[k][1]), sizes[k][0], n_jobs, tell_ties, reuse, sizes[k][1], tell)
-        decisions = by_first(ROUTES, job, contexts[rows])
+        reuse = None if problem.parameters else cache
+        job = Job(problem, scaled(shape, sizes[k][1]), sizes[k][0], n_jobs, return_ties, reuse, sizes[k][1], tell)
+        decisions = dispatch(ROUTES, job, contexts[rows])
         return as_predicted(problem, job.shape, job.radius, centers[rows], decisions)
 
     return work(0, slice(None), progress) if len(sizes) == 1 else in_groups(which, len(sizes), work, progress)
@@ -99,3 +104,46 @@ def _distinct(column: float | Array, name: str, n: int) -> tuple[Array, Indices]
         return entries.ravel()[:1], np.broadcast_to(np.int64(0), (n,))  # takes no memory
     distinct, which = np.unique(entries, return_inverse=True)
     return distinct, which
+
+
+def as_predicted(
+    problem: DecisionProblem, shape: UncertaintySet, radius: float, centers: Array, decisions: Decisions
+) -> Decisions:
+    """The decisions with outcomes that are ignored as near to the prediction as a polyhedral set allows."""
+    if not problem.structure.ignored_outcomes.any() or facets_of(shape) is None or not len(centers):
+        return decisions
+    worst = brought_back(problem, shape, radius, centers, decisions.worst_outcome)
+    return replace(decisions, worst_outcome=worst, active_facets=tight_facets(shape, radius, worst, centers))
+
+
+def brought_back(
+    problem: DecisionProblem, shape: UncertaintySet, radius: float, centers: Array, outcomes: Array
+) -> Array:
+    """Outcomes (N, d) of sets around centres, those that are ignored brought back one after the other.
+
+    Examples
+    --------
+    >>> import cvxpy as cp
+    >>> from polyhedge.sets import Box
+    >>> z = cp.Variable(1, nonneg=True)
+    >>> problem = DecisionProblem(decision=z, cost=lambda z, u: cp.abs(z[0] - u[0]), n_outcomes=2)
+    >>> brought_back(problem, Box([1.0, 1.0]), 1.0, np.array([[5.0, 7.0]]), np.array([[6.0, 8.0]]))
+    array([[6., 7.]])
+    """
+    ignored, facets = np.flatnonzero(problem.structure.ignored_outcomes), facets_of(shape)
+    if facets is None or not len(ignored):
+        return outcomes
+    A, h = problem.support_rows
+    W, e = np.vstack([facets.W, A]), outcomes - centers
+    room = np.hstack([np.tile(radius - facets.b, (len(centers), 1)), h - centers @ A.T]) - e @ W.T
+    worst = outcomes.copy()
+    for k in ignored:
+        slopes = W[:, k]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            steps = np.maximum(room, 0.0) / slopes
+        up = np.where(slopes > 0, steps, np.inf).min(axis=1)
+        down = np.where(slopes < 0, steps, -np.inf).max(axis=1)
+        step = np.clip(-e[:, k], down, up)
+        room -= step[:, None] * slopes
+        worst[:, k] = np.where(step == -e[:, k], centers[:, k], outcomes[:, k] + step)
+    return worst

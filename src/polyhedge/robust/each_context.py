@@ -25,7 +25,7 @@ from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.decisions import Decisions, joined, statuses
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust.decide import decide
-from polyhedge.robust.routes import Route, by_first
+from polyhedge.robust.routes import Route, dispatch
 from polyhedge.sets import UncertaintySet
 
 Maximisers = Callable[[Array], Array]
@@ -61,7 +61,7 @@ def decide_each(problem: DecisionProblem, maximisers: Maximisers, set_at: SetAt,
     >>> decisions.cost_bound.round(6)
     array([0.707107, 1.414214])
     """
-    return by_first(ROUTES_EACH, problem, maximisers, set_at, centers)
+    return dispatch(ROUTES_EACH, problem, maximisers, set_at, centers)
 
 
 def has_segment(problem: DecisionProblem) -> bool:

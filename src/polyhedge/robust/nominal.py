@@ -19,7 +19,7 @@ from polyhedge.problems.lifted import Lifted
 from polyhedge.problems.parameters import parameter_rows
 from polyhedge.robust.counterpart import Counterpart
 from polyhedge.robust.engine.batch import WORTH_A_POOL, decide_in_batch
-from polyhedge.robust.routes import Route, by_first
+from polyhedge.robust.routes import Route, dispatch
 from polyhedge.robust.scenarios import best_against
 from polyhedge.solvers.program import Cone, ConicForm, Status
 
@@ -49,7 +49,7 @@ def best_knowing(
     """The same, and where it is proven that no decision is better (N,)."""
     if values is None:
         values = parameter_rows(problem.parameters, None, len(outcomes))
-    return by_first(ROUTES_KNOWING, problem, outcomes, values, is_sharp)
+    return dispatch(ROUTES_KNOWING, problem, outcomes, values, is_sharp)
 
 
 def _at_all_values(problem: DecisionProblem, outcomes: Array, values: Array, _: bool) -> Best:

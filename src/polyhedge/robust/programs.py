@@ -1,11 +1,16 @@
-"""Contexts of one set by programs: counterparts in batch and one by one, or column-and-constraint generation."""
+"""What was compiled for a set at one size, kept for the next call that decides with it.
+
+Contexts of one set by programs: counterparts in batch and one by one, or column-and-constraint generation.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import repeat
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -15,19 +20,61 @@ from polyhedge.decisions import Decisions, all_optimal, tight_facets
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.checks import may_be_infeasible
 from polyhedge.problems.lifted import Lifted
-from polyhedge.robust.adversary import Adversary
+from polyhedge.robust.adversary import Adversary, ResidualSet
 from polyhedge.robust.counterpart import Counterpart, CounterpartSolution
 from polyhedge.robust.engine.batch import BatchDecisions, Progress, decide_in_batch
 from polyhedge.robust.engine.parametric import ContextSolver
-from polyhedge.robust.program_store import Kept
 from polyhedge.robust.recheck import bounds_hold
 from polyhedge.robust.scenarios import decide_by_scenarios
 from polyhedge.robust.support import form_at, is_empty, maximise
-from polyhedge.robust.vertices import ResidualSet
-from polyhedge.robust.workers import in_order
+from polyhedge.robust.threads import in_order
 from polyhedge.sets import UncertaintySet, facets_of
+from polyhedge.solvers.options import solver_in_force
 from polyhedge.solvers.program import SolverError, Status
 from polyhedge.solvers.scaling import power_of_two
+
+_MOST = 32
+"""Programs that a model keeps: each level of a spread is one, and a program may take megabytes."""
+
+
+class Cache:
+    """A small store of things that one caller at a time may use, the last used first.
+
+    A caller takes a thing out and puts it back when it is done; a second caller that comes meanwhile makes one of its
+    own. So nothing is shared between threads. Copies and pickles are empty.
+
+    Examples
+    --------
+    >>> kept = Cache()
+    >>> for _ in range(2):
+    ...     with kept.entry("list", list) as numbers:
+    ...         numbers.append(len(numbers))
+    >>> numbers
+    [0, 1]
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._things = Lock(), OrderedDict[Hashable, Any]()
+
+    @contextmanager
+    def entry(self, key: Hashable, make: Callable[[], Any]) -> Iterator[Any]:
+        """The thing of this key, made if there is none; one that failed its user is not kept."""
+        key = key, solver_in_force()  # programs are set up with the options in force
+        with self._lock:
+            thing = self._things.pop(key, None)
+        thing = make() if thing is None else thing
+        yield thing
+        with self._lock:
+            self._things[key] = thing
+            while len(self._things) > _MOST:
+                self._things.popitem(last=False)
+
+    def __len__(self) -> int:
+        return len(self._things)
+
+    def __reduce__(self) -> tuple[type[Cache], tuple[()]]:
+        return Cache, ()
+
 
 _PART = 32
 """Contexts that one solver takes from warm start to warm start: fixed, so that workers do not change results."""
@@ -45,36 +92,36 @@ class Job:
     shape: UncertaintySet
     radius: float
     n_jobs: int | None
-    tells_ties: bool = False
-    kept: Kept | None = None
+    return_ties: bool = False
+    cache: Cache | None = None
     """Where programs for this problem and shape are kept between calls."""
     scale: float = 1.0
     """How many times its own size the shape has, of those that are kept."""
     progress: Progress | None = None
 
     @contextmanager
-    def lent(self, contexts: Array, kind: str, make: Callable[[Array | None], Any]) -> Iterator[Any]:
+    def cached(self, contexts: Array, kind: str, make: Callable[[Array | None], Any]) -> Iterator[Any]:
         """What was made for an earlier call with few contexts, or is made now: `make` takes a usual context.
 
         What is kept is seen from a context that is the same for all calls of one size, so that no answer depends on
         the calls before.
         """
-        if self.kept is None or not 0 < len(contexts) <= _FEW:
+        if self.cache is None or not 0 < len(contexts) <= _FEW:
             yield make(contexts.mean(axis=0) if len(contexts) else None)
             return
         usual = np.full(contexts.shape[1], np.copysign(power_of_two(float(np.abs(contexts).mean())), contexts.mean()))
         key = kind, self.radius, self.scale, float(usual[0])
-        with self.kept.borrowed(key, lambda: make(usual)) as thing:
+        with self.cache.entry(key, lambda: make(usual)) as thing:
             yield thing
 
     @contextmanager
     def residuals(self) -> Iterator[ResidualSet]:
         """The set itself, with what was found of it in earlier calls."""
-        if self.kept is None:
+        if self.cache is None:
             yield ResidualSet(self.shape, self.radius)
             return
         key = "residuals", self.radius, self.scale
-        with self.kept.borrowed(key, lambda: ResidualSet(self.shape, self.radius)) as thing:
+        with self.cache.entry(key, lambda: ResidualSet(self.shape, self.radius)) as thing:
             yield thing
 
 
@@ -98,7 +145,7 @@ def by_counterpart(
         return Counterpart(compiled, job.shape, job.radius, support_rows=support_rows, reference=reference)
 
     kind = "counterpart" if support_rows is None else "counterpart beside support"
-    with job.lent(contexts, kind, make) as counterpart:
+    with job.cached(contexts, kind, make) as counterpart:
         decided = decide_in_batch(counterpart, contexts, n_jobs=job.n_jobs, progress=job.progress)
         rows = _one_by_one(job, counterpart, contexts[decided.is_open])
         return _collect(job, contexts[:, : job.problem.n_outcomes], decided, rows)
@@ -106,14 +153,14 @@ def by_counterpart(
 
 def _one_by_one(job: Job, counterpart: Counterpart, contexts: Array) -> Iterator[_Row]:
     """One solve for each context on all cores; what a solution means is read here, in order."""
-    own = counterpart.solver if job.kept is not None and len(contexts) <= _FEW else None
+    own = counterpart.solver if job.cache is not None and len(contexts) <= _FEW else None
     nothing = _nothing_for_anyone(job, counterpart, contexts)
     if nothing is not None:
         yield from repeat(nothing, len(contexts))
         return
 
     def solve_part(part: Array) -> list[CounterpartSolution]:
-        solver = ContextSolver(counterpart.parametric, counterpart.solver.frame) if own is None else own
+        solver = ContextSolver(counterpart.parametric, counterpart.solver.scaling) if own is None else own
         solver.forget()
         solutions = [counterpart.solve(context, solver) for context in part]
         for i in _questionable(job, counterpart, part, solutions):

@@ -17,7 +17,7 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.robust.counterpart import Counterpart, CounterpartSolution
 from polyhedge.sets import UncertaintySet
 from polyhedge.sets.shape import has_support_formula
-from polyhedge.solvers.cones import in_dual_cone
+from polyhedge.solvers.verify import in_dual_cone
 
 _MANY = 64
 """Roundings of sums of sums, in terms of those of a sum."""

@@ -25,12 +25,11 @@ import numpy as np
 from polyhedge._support.validation import Array, Indices
 from polyhedge.decisions import Decisions, all_optimal, joined, numbered_facets, tight_facets
 from polyhedge.problems import DecisionProblem
-from polyhedge.robust.along_segment import decide_along, support_along, ties_along
-from polyhedge.robust.cut_reach import CutReach
 from polyhedge.robust.engine.batch import WORTH_A_POOL, Progress
+from polyhedge.robust.known_support import ByReach, CutReach, has_support_to_spare, is_proven
 from polyhedge.robust.programs import Job, by_counterpart, by_scenarios
-from polyhedge.robust.within_support import ByReach, has_support_to_spare, is_proven
-from polyhedge.robust.workers import in_order
+from polyhedge.robust.segment import decide_along, support_along, ties_along
+from polyhedge.robust.threads import in_order
 from polyhedge.sets import UncertaintySet
 from polyhedge.solvers.program import SolverError, Status
 
@@ -50,7 +49,7 @@ class Route(Generic[Asked, Answer]):
     decide: Callable[Asked, Answer | None]
 
 
-def by_first(ways: Sequence[Route[Asked, Answer]], *asked: Asked.args, **named: Asked.kwargs) -> Answer:
+def dispatch(ways: Sequence[Route[Asked, Answer]], *asked: Asked.args, **named: Asked.kwargs) -> Answer:
     """The answer of the first way that applies and does not give up."""
     for way in ways:
         answer = way.decide(*asked, **named) if way.applies(*asked, **named) else None
@@ -59,7 +58,7 @@ def by_first(ways: Sequence[Route[Asked, Answer]], *asked: Asked.args, **named: 
     raise AssertionError("the last way applies to every problem and never gives up")
 
 
-def is_steady(problem: DecisionProblem, shape: UncertaintySet, radius: float) -> bool:
+def is_closed_form(problem: DecisionProblem, shape: UncertaintySet, radius: float) -> bool:
     """Whether the decision at a context is the same to the last bit whatever the other contexts of the call are.
 
     So it is in closed form; a pool of decisions that contexts share may break ties in another way.
@@ -89,7 +88,7 @@ def _value_by_value(job: Job, contexts: Array) -> Decisions:
 
     def work(k: int, rows: Indices, tell: Progress | None) -> Decisions:
         at_value = replace(job, problem=job.problem.at_values(distinct[k]), progress=tell)
-        return by_first(ROUTES, at_value, centers[rows])
+        return dispatch(ROUTES, at_value, centers[rows])
 
     return in_groups(which.ravel(), len(distinct), work, job.progress)
 
@@ -131,7 +130,7 @@ def _along_segment(job: Job, centers: Array) -> Decisions | None:
     may_tie = np.zeros(n, dtype=bool)
 
     def fill(chunk: slice) -> None:
-        if job.tells_ties:
+        if job.return_ties:
             may_tie[chunk] = ties_along(segment, support, centers[chunk])
         decisions = decide_along(segment, support, centers[chunk])
         for j, (low, high) in enumerate(zip(segment.z0, segment.z1, strict=True)):
@@ -161,7 +160,7 @@ def _beside_support(job: Job, centers: Array) -> Decisions | None:
         reach = CutReach.of(job.shape, job.radius, problem.structure.pieces.q, problem.support_rows)
         return None if reach is None or reference is None else ByReach(problem, reach, reference)
 
-    with job.lent(centers, "reach", make) as by_reach:
+    with job.cached(centers, "reach", make) as by_reach:
         return None if by_reach is None else _settled(job, centers, by_reach)
 
 

@@ -18,12 +18,11 @@ from polyhedge._support.validation import Array
 from polyhedge.problems import Curvature, DecisionProblem
 from polyhedge.problems.checks import may_be_infeasible
 from polyhedge.problems.feasible_set import FeasibleProgram, compile_feasible_program
-from polyhedge.robust.adversary import Adversary
+from polyhedge.robust.adversary import Adversary, ResidualSet
 from polyhedge.robust.support import maximise
-from polyhedge.robust.vertices import ResidualSet
 from polyhedge.sets import UncertaintySet
 from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status, status_at
-from polyhedge.solvers.scaling import Frame
+from polyhedge.solvers.scaling import Scaling
 from polyhedge.solvers.solve import solve
 
 _ALL_VERTICES = 64
@@ -155,7 +154,7 @@ def _first_scenarios(problem: DecisionProblem, adversary: Adversary) -> Array | 
 def best_against(problem: DecisionProblem, scenarios: Array, *, reach: float | None = None) -> tuple[Solution, Array]:
     """The master: the decision with the least maximum cost over a finite list of outcomes (S, d).
 
-    `reach` bounds the entries of the decision, in units of the program (see `Frame`).
+    `reach` bounds the entries of the decision, in units of the program (see `Scaling`).
     """
     variables, scenarios = problem.written.variables, problem.with_known_outcome_sign(scenarios)
     costs = [problem.cost_at(None, u) for u in scenarios]
@@ -169,7 +168,7 @@ def best_against(problem: DecisionProblem, scenarios: Array, *, reach: float | N
 def _within(feasible: FeasibleProgram, reach: float) -> ConicProgram:
     """The program with bounds on the decision."""
     program, z = feasible.program, feasible.z_columns
-    limits = reach * Frame.of(program).columns[z]
+    limits = reach * Scaling.of(program).columns[z]
     pick = sp.csr_array((np.ones(len(z)), (np.arange(len(z)), z)), shape=(len(z), len(program.c)))
     return replace(
         program,

@@ -18,7 +18,7 @@ from polyhedge._support.tolerances import ROUNDING, SOLVER
 from polyhedge._support.validation import Array
 from polyhedge.sets._sampling import polytope_volume
 from polyhedge.sets.shape import Volume
-from polyhedge.solvers.polyhedral import chebyshev_center, maximise_linear, units_of_outcomes
+from polyhedge.solvers.linear import chebyshev_center, maximise_linear, units_of_outcomes
 from polyhedge.solvers.scaling import power_of_two
 
 # Above this dimension, the number of vertices makes exact volumes hopeless.

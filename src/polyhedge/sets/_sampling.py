@@ -9,7 +9,7 @@ import numpy as np
 
 from polyhedge._support.validation import Array
 from polyhedge.sets.shape import Volume
-from polyhedge.solvers.polyhedral import chebyshev_center, maximise_linear
+from polyhedge.solvers.linear import chebyshev_center, maximise_linear
 
 N_BATCHES = 20
 """Independent estimates whose scatter gives the standard error."""

@@ -20,7 +20,7 @@ from polyhedge.sets.shape import (
     row_products,
     score_in_blocks,
 )
-from polyhedge.solvers.polyhedral import irredundant_rows, maximise_linear, recession_direction
+from polyhedge.solvers.linear import irredundant_rows, maximise_linear, recession_direction
 from polyhedge.solvers.program import Cone, ConicForm
 
 # Below these, listing all vertices once costs less than a linear program for each direction.

@@ -24,7 +24,7 @@ from polyhedge.sets.shape import (
     frozen,
     like_directions,
 )
-from polyhedge.solvers.polyhedral import maximise_conic, recession_direction
+from polyhedge.solvers.linear import maximise_conic, recession_direction
 from polyhedge.solvers.program import Cone, ConicForm
 
 if TYPE_CHECKING:

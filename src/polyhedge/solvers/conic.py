@@ -9,11 +9,10 @@ import clarabel
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge.solvers.choice import seconds_allowed, solver_in_force
+from polyhedge.solvers.options import seconds_allowed, solver_in_force
 from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status, status_at
-from polyhedge.solvers.rotated import SecondOrder
-from polyhedge.solvers.scaling import Frame, scaled
-from polyhedge.solvers.verify import Judge, nothing_known, settled
+from polyhedge.solvers.scaling import Scaling, SecondOrder, scaled
+from polyhedge.solvers.verify import Verifier, nothing_known, settled
 
 _STATUS = {
     "Solved": Status.OPTIMAL,
@@ -28,26 +27,26 @@ _ALMOST = {"AlmostPrimalInfeasible": Status.INFEASIBLE, "AlmostDualInfeasible": 
 """What Clarabel says where it is nearly sure: believed where no other attempt says otherwise."""
 # An interior-point method can stall short of a tight tolerance on a problem it solves to the usual one.
 _TIGHT, _USUAL = 1e-10, 1e-8
-_MORE_FRAMES = 2
+_MORE_SCALINGS = 2
 """Frames in which a program is solved once more, each around the last solution: the second gains little."""
 
 
-def solve_conic(program: ConicProgram, *, time_limit: float | None = None, frame: Frame | None = None) -> Solution:
+def solve_conic(program: ConicProgram, *, time_limit: float | None = None, scaling: Scaling | None = None) -> Solution:
     """Solve a convex program without integer variables by an interior-point method.
 
     It is solved in its own units, then once more seen from its solution where that makes the numbers smaller by far;
     the solution with the least gap is returned.
     """
-    frame = Frame.of(program) if frame is None else frame
-    best = solution = _in_frame(program, frame, time_limit)
-    for _ in range(_MORE_FRAMES):
+    scaling = Scaling.of(program) if scaling is None else scaling
+    best = solution = _in_scaling(program, scaling, time_limit)
+    for _ in range(_MORE_SCALINGS):
         if not solution.status.has_solution:
             break
-        finer = frame.around(program, solution.x, solution.y)
-        if solution.status is Status.OPTIMAL and not finer.is_finer_than(frame):
+        finer = scaling.around(program, solution.x, solution.y)
+        if solution.status is Status.OPTIMAL and not finer.is_finer_than(scaling):
             break
-        frame = finer
-        solution = _in_frame(program, frame, time_limit)
+        scaling = finer
+        solution = _in_scaling(program, scaling, time_limit)
         best = _better(best, solution)
     return settled(program, best)
 
@@ -62,12 +61,12 @@ def _better(before: Solution, finer: Solution) -> Solution:
     return replace(before, status=status, size=finer.size)
 
 
-def _in_frame(program: ConicProgram, frame: Frame, time_limit: float | None) -> Solution:
+def _in_scaling(program: ConicProgram, scaling: Scaling, time_limit: float | None) -> Solution:
     """The first attempt that ends well; else the best of what was found."""
-    attempts, judge, form = [], Judge(program, frame), SecondOrder(program.cones)
-    seen = form.of(frame.seen(program))
+    attempts, verifier, form = [], Verifier(program, scaling), SecondOrder(program.cones)
+    seen = form.of(scaling.apply(program))
     for tolerance in (_TIGHT, _USUAL):
-        attempts.append(_read(program, _set_up(seen, time_limit, tolerance).solve(), judge, form))
+        attempts.append(_read(program, _set_up(seen, time_limit, tolerance).solve(), verifier, form))
         if attempts[-1].status not in (Status.FAILED, Status.STOPPED_EARLY):
             return attempts[-1]
     best = min(attempts, key=lambda solution: solution.gap)
@@ -80,21 +79,23 @@ class ConicSolver:
     Where the numbers have moved so far that this fails, the program is set up anew.
     """
 
-    def __init__(self, program: ConicProgram, *, time_limit: float | None = None, frame: Frame | None = None) -> None:
+    def __init__(
+        self, program: ConicProgram, *, time_limit: float | None = None, scaling: Scaling | None = None
+    ) -> None:
         self.time_limit = time_limit
         self.entries = program.A.data
-        self.frame = Frame.of(program) if frame is None else frame
-        self.judge, self.form = Judge(program, self.frame), SecondOrder(program.cones)
-        self.solver = _set_up(self.form.of(self.frame.seen(program)), time_limit, _TIGHT, can_change=True)
+        self.scaling = Scaling.of(program) if scaling is None else scaling
+        self.verifier, self.form = Verifier(program, self.scaling), SecondOrder(program.cones)
+        self.solver = _set_up(self.form.of(self.scaling.apply(program)), time_limit, _TIGHT, can_change=True)
 
     def solve(self, program: ConicProgram) -> Solution:
         """Solve a program that differs from the first in its numbers only."""
         if program.A.data is not self.entries and not np.array_equal(program.A.data, self.entries):
-            self.entries, self.judge = program.A.data, Judge(program, self.frame)
-            seen = self.form.matrix(scaled(program.A, self.frame.rows, self.frame.columns))
+            self.entries, self.verifier = program.A.data, Verifier(program, self.scaling)
+            seen = self.form.matrix(scaled(program.A, self.scaling.rows, self.scaling.columns))
             self.solver.update(A=sp.csc_matrix(seen))
-        self.solver.update(q=self.judge.costs(program.c), b=self.form.limits(self.judge.limits(program.b)))
-        solution = _read(program, self.solver.solve(), self.judge, self.form)
+        self.solver.update(q=self.verifier.costs(program.c), b=self.form.limits(self.verifier.limits(program.b)))
+        solution = _read(program, self.solver.solve(), self.verifier, self.form)
         is_clear = solution.status not in (Status.FAILED, Status.STOPPED_EARLY)
         return solution if is_clear else solve_conic(program, time_limit=self.time_limit)
 
@@ -114,7 +115,7 @@ def _set_up(program: ConicProgram, time_limit: float | None, tolerance: float, *
     )
 
 
-def _read(program: ConicProgram, solution: Any, judge: Judge, form: SecondOrder) -> Solution:
+def _read(program: ConicProgram, solution: Any, verifier: Verifier, form: SecondOrder) -> Solution:
     name = str(solution.status)
     status = _STATUS.get(name, Status.FAILED)
     z = np.array(solution.z)
@@ -124,7 +125,7 @@ def _read(program: ConicProgram, solution: Any, judge: Judge, form: SecondOrder)
     if not status.has_solution:
         return nothing_known(program, status, name)
     point = Solution(np.array(solution.x), form.multipliers(z), np.nan, status, detail=name)
-    return judge.judged(program, judge.frame.back(point))
+    return verifier.verify(program, verifier.scaling.invert(point))
 
 
 def _settings(time_limit: float | None, tolerance: float) -> clarabel.DefaultSettings:

@@ -1,20 +1,25 @@
-"""HiGHS: linear and mixed-integer linear programs, re-solved from the last basis when numbers change."""
+"""HiGHS: linear and mixed-integer linear programs, re-solved from the last basis when numbers change.
+
+Linear functions over a set given by half-spaces or by a conic form: HiGHS and Clarabel behind arrays.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import highspy
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
-from polyhedge._support.tolerances import OPTIMAL, SOLVER
+from polyhedge._support.tolerances import OPTIMAL, SOLVED, SOLVER
 from polyhedge._support.validation import Array, Indices, Mask
-from polyhedge.solvers.choice import seconds_allowed, solver_in_force
 from polyhedge.solvers.conic import solve_conic
-from polyhedge.solvers.program import ConicProgram, Solution, Status
-from polyhedge.solvers.scaling import Frame, power_of_two, scaled
-from polyhedge.solvers.verify import Judge, nothing_known, settled
+from polyhedge.solvers.options import seconds_allowed, solver_in_force
+from polyhedge.solvers.program import Cone, ConicForm, ConicProgram, Solution, SolverError, Status
+from polyhedge.solvers.scaling import Scaling, balance, power_of_two, scaled
+from polyhedge.solvers.verify import Verifier, nothing_known, settled
 
 _STATUS = {
     highspy.HighsModelStatus.kOptimal: Status.OPTIMAL,
@@ -40,7 +45,7 @@ class LinearSolver:
 
     A program of dense rows, such as cuts, leaves nothing to presolve, which then takes most of the time: say so.
 
-    HiGHS sees the program in its own units, or from a given frame, with costs measured by the largest of each solve,
+    HiGHS sees the program in its own units, or from a given scaling, with costs measured by the largest of each solve,
     because its tolerances are absolute. Where its answer is right to these but not to rounding, it is sharpened.
     """
 
@@ -52,15 +57,15 @@ class LinearSolver:
         time_limit: float | None = None,
         max_nodes: int | None = None,
         relative_gap: float = 1e-9,
-        frame: Frame | None = None,
+        scaling: Scaling | None = None,
         presolve: bool = True,
     ) -> None:
         if not program.is_linear:
             raise ValueError("LinearSolver takes programs without quadratic terms and cones.")
-        self.frame = Frame.of(program) if frame is None else frame
+        self.scaling = Scaling.of(program) if scaling is None else scaling
         # The numbers as they are now, in the caller's units; entries of rows in the order of their columns.
         self.program = replace(program, c=program.c.copy(), b=program.b.copy(), A=program.A.sorted_indices())
-        self.judge, self.tolerance = Judge(self.program, self.frame), max(OPTIMAL, relative_gap)
+        self.verifier, self.tolerance = Verifier(self.program, self.scaling), max(OPTIMAL, relative_gap)
         self._split_rows(np.zeros(0, dtype=np.int64) if varying_rows is None else varying_rows)
         self.options = {
             "output_flag": False,
@@ -99,8 +104,8 @@ class LinearSolver:
 
     def _split_rows(self, varying_rows: Indices) -> None:
         """Tell bounds (rows with one entry that never change) from proper rows."""
-        A = scaled(self.program.A, self.frame.rows, self.frame.columns)
-        self.is_equation, self.varying = self.judge.is_equation, varying_rows
+        A = scaled(self.program.A, self.scaling.rows, self.scaling.columns)
+        self.is_equation, self.varying = self.verifier.is_equation, varying_rows
         entries = np.diff(A.indptr)
         column = np.full(A.shape[0], -1, dtype=np.int64)
         single = (entries == 1) & ~self.is_equation
@@ -134,10 +139,10 @@ class LinearSolver:
 
     def _model(self, sharper: float) -> highspy.HighsLp:
         program = self.program
-        A = scaled(program.A, self.frame.rows, self.frame.columns)
+        A = scaled(program.A, self.scaling.rows, self.scaling.columns)
         if len(self.rows) < A.shape[0]:
             A = sp.csr_array(A[self.rows])
-        limits = sharper * self.judge.limits(program.b)
+        limits = sharper * self.verifier.limits(program.b)
         b = limits[self.rows]
         lp = highspy.HighsLp()
         lp.num_col_, lp.num_row_ = len(program.c), len(self.rows)
@@ -154,8 +159,8 @@ class LinearSolver:
         return lp
 
     def _costs(self) -> Array:
-        """The costs as seen from the frame, in units of the largest of them."""
-        costs = self.frame.cost * self.judge.costs(self.program.c)
+        """The costs as seen from the scaling, in units of the largest of them."""
+        costs = self.scaling.cost * self.verifier.costs(self.program.c)
         self.cost = power_of_two(float(np.abs(costs).max(initial=0.0)))
         return costs / self.cost
 
@@ -170,7 +175,7 @@ class LinearSolver:
     def change_coefficients(self, rows: Indices, columns: Indices, values: Array) -> None:
         """Set single entries of varying rows."""
         A = self.program.A
-        scaled = self.frame.rows[rows] * values * self.frame.columns[columns]
+        scaled = self.scaling.rows[rows] * values * self.scaling.columns[columns]
         is_told = self._knows_program and bool(np.isfinite(scaled).all())
         if not is_told:  # the next solve passes the whole program, should it be one again
             self.highs = self._empty()
@@ -182,7 +187,7 @@ class LinearSolver:
             if is_told:
                 self.highs.changeCoeff(int(self.row_position[row]), column, inside)
         if len(rows):
-            self.judge = Judge(self.program, self.frame)
+            self.verifier = Verifier(self.program, self.scaling)
 
     def solve_with(self, entries: Indices, values: Array) -> Solution:
         """Set stored entries of the matrix, by their places in it, and solve as if it were the first time.
@@ -190,7 +195,7 @@ class LinearSolver:
         HiGHS gets the whole program anew: one that it has changed may stand there in another order.
         """
         self.program.A.data[entries] = values
-        self.judge = Judge(self.program, self.frame)
+        self.verifier = Verifier(self.program, self.scaling)
         self.highs = self._highs()
         return self.solve()
 
@@ -200,7 +205,7 @@ class LinearSolver:
         self.highs.changeColsCost(n, np.arange(n, dtype=np.int32), self._costs())
         if not len(self.varying):
             return
-        rows, limits = self.row_position[self.varying], self.judge.limits(self.program.b)[self.varying]
+        rows, limits = self.row_position[self.varying], self.verifier.limits(self.program.b)[self.varying]
         lower = np.where(self.is_equation[self.varying], limits, -highspy.kHighsInf)
         self.highs.changeRowsBounds(len(rows), rows.astype(np.int32), lower, limits)
 
@@ -230,7 +235,7 @@ class LinearSolver:
         if len(self.program.integer):
             is_questionable = _STATUS.get(status) is Status.OPTIMAL and solution.status is Status.FAILED
             return self._read(self.highs, self._without_presolve()) if is_questionable else solution
-        if status == highspy.HighsModelStatus.kOptimal and not self.judge.is_sharp(self.program, solution):
+        if status == highspy.HighsModelStatus.kOptimal and not self.verifier.is_sharp(self.program, solution):
             solution = self._sharpened(solution)
         if _STATUS.get(status, Status.OPTIMAL) is Status.OPTIMAL and solution.status is not Status.OPTIMAL:
             solution = self._by_cones(solution)
@@ -262,7 +267,7 @@ class LinearSolver:
         if status != highspy.HighsModelStatus.kOptimal:
             return solution
         sharper = self._read(highs, status, _SHARPER)
-        return sharper if sharper.gap <= solution.gap or self.judge.is_sharp(self.program, sharper) else solution
+        return sharper if sharper.gap <= solution.gap or self.verifier.is_sharp(self.program, sharper) else solution
 
     def active_rows(self) -> Mask | None:
         """The rows that define the last basic solution; None where no basis or a free column says otherwise."""
@@ -296,7 +301,7 @@ class LinearSolver:
 
     def _read(self, highs: highspy.Highs, highs_status: highspy.HighsModelStatus, sharper: float = 1.0) -> Solution:
         status = _STATUS.get(highs_status, Status.FAILED)
-        program, frame = self.program, self.frame
+        program, scaling = self.program, self.scaling
         n = len(program.c)
         info, solution = highs.getInfo(), highs.getSolution()
         x = np.array(solution.col_value) / sharper
@@ -305,13 +310,15 @@ class LinearSolver:
         if not status.has_solution or len(x) != n:
             return nothing_known(program, status, highs.modelStatusToString(highs_status))
         if len(program.integer):
-            inside, x = x, frame.origin + frame.columns * x
+            inside, x = x, scaling.origin + scaling.columns * x
             gap = self.cost * (float(self._costs() @ inside) - float(info.mip_dual_bound))
-            whole = self.judge.whole(program, x, gap, self.cost, self.tolerance)
+            whole = self.verifier.verify_integer(program, x, gap, self.cost, self.tolerance)
             return replace(whole, n_nodes=max(int(info.mip_node_count), 0))
         y = self._duals(np.array(solution.row_dual), np.array(solution.col_dual)) / sharper
-        point = Solution(frame.origin + frame.columns * x, frame.prices + self.cost * frame.rows * y, np.nan, status)
-        return self.judge.judged(program, point, self.cost)
+        point = Solution(
+            scaling.origin + scaling.columns * x, scaling.prices + self.cost * scaling.rows * y, np.nan, status
+        )
+        return self.verifier.verify(program, point, self.cost)
 
     def _duals(self, row_dual: Array, col_dual: Array) -> Array:
         y = np.zeros(self.program.A.shape[0])
@@ -322,3 +329,258 @@ class LinearSolver:
         multiplier = -col_dual[self.bound_column[bounds]] / self.bound_coefficient[bounds]
         y[bounds] = np.where(self._is_tightest[bounds], np.maximum(multiplier, 0.0), 0.0)
         return y
+
+
+_ALIKE = 2.0**10
+"""Outcomes whose units differ by less need none of their own: what is left of the tolerances is a millionth."""
+
+
+def maximise_linear(W: Array, h: Array, directions: Array, units: Array | None = None) -> tuple[Array, Array]:
+    r"""Maximise linear functions over one polyhedron: $\max\{v_i^\top e : W e \le h\}$ for every row $v_i$.
+
+    One HiGHS instance serves all directions: the basis of one is the (primal feasible) start of the next.
+
+    Parameters
+    ----------
+    W : (n_facets, d) array
+    h : (n_facets,) array
+    directions : (m, d) array
+    units : (d,) array or None
+        What outcomes are measured in, powers of two; where None, told from the half-spaces.
+
+    Returns
+    -------
+    values : (m,) array
+        `inf` where the polyhedron is unbounded along the direction, `-inf` everywhere if it is empty.
+    points : (m, d) array
+        Maximisers; rows of NaN where the value is infinite.
+
+    Examples
+    --------
+    >>> W = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]])
+    >>> values, points = maximise_linear(W, np.array([1.0, 1.0, 0.0]), np.array([[1.0, 2.0], [-1.0, 0.0]]))
+    >>> values
+    array([3., 1.])
+    """
+    W, h, unit, columns = _scaled(W, h, units)
+    points = np.full(directions.shape, np.nan)
+    highs = _model(W, h)
+    if not _is_optimal(highs):
+        return np.full(len(directions), -np.inf), points
+    values = np.full(len(directions), np.inf)
+    places = np.arange(W.shape[1], dtype=np.int32)
+    for i, v in enumerate(directions):
+        costs = columns * v
+        costs /= float(np.abs(costs).max(initial=0.0)) or 1.0
+        highs.changeColsCost(len(places), places, costs)
+        point = _maximiser(highs, W, h, costs)
+        if point is not None:
+            points[i] = unit * (columns * point)
+            values[i] = v @ points[i]
+    return values, points
+
+
+def chebyshev_center(W: Array, h: Array) -> tuple[Array, float]:
+    r"""Centre and radius of a largest ball in $\{e : W e \le h\}$.
+
+    The radius is negative for an empty set (minus the least violation), and cut off at a finite value
+    if balls of any size fit.
+
+    Examples
+    --------
+    >>> center, radius = chebyshev_center(np.array([[1.0], [-1.0]]), np.array([3.0, 1.0]))
+    >>> center, radius
+    (array([1.]), 2.0)
+    """
+    W, h, unit = _unit_rows(W, h)
+    d = W.shape[1]
+    cut_off = np.eye(1, d + 1, d)
+    lifted = np.vstack([np.hstack([W, np.ones((len(W), 1))]), cut_off])
+    _, points = maximise_linear(lifted, np.append(h, 1.0), cut_off, np.ones(d + 1))  # a ball knows one unit only
+    return unit * points[0, :d], float(unit * points[0, d])
+
+
+def recession_direction(W: Array) -> Array | None:
+    r"""A unit vector of $\{t : W t \le 0\}$, or None if that cone is $\{0\}$: then $W e \le h$ is bounded.
+
+    Examples
+    --------
+    >>> recession_direction(np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]]))
+    array([ 0., -1.])
+    """
+    W, _, _, columns = _scaled(W, np.zeros(len(W)))
+    _, singular, Vt = np.linalg.svd(W, full_matrices=True)
+    if np.sum(singular > SOLVER * max(1.0, singular.max(initial=0.0))) < W.shape[1]:
+        return _unit(Vt[-1], columns)
+    # With full column rank, W t <= 0 and t != 0 imply sum(W t) < 0, so that one linear program decides.
+    outward = -W.sum(axis=0)
+    values, points = maximise_linear(
+        np.vstack([W, outward]), np.append(np.zeros(len(W)), np.linalg.norm(outward)), outward[None, :]
+    )
+    return None if values[0] < 0.5 * np.linalg.norm(outward) or not outward.any() else _unit(points[0], columns)
+
+
+def irredundant_rows(W: Array, h: Array) -> NDArray[np.int64]:
+    r"""Indices of rows that suffice to describe $\{e : W e \le h\}$; none of them can be left out.
+
+    Examples
+    --------
+    >>> irredundant_rows(np.array([[1.0], [1.0], [-1.0]]), np.array([2.0, 1.0, 1.0]))
+    array([1, 2])
+    """
+    W, h, _, _ = _scaled(W, h)
+    highs = _model(W, h)
+    matters = _is_beyond_row if _is_optimal(highs) else _is_feasible_without_row
+    kept, limits = [], h.copy()
+    for k in range(len(W)):
+        is_kept = matters(highs, W, limits, k)
+        limits[k] = h[k] if is_kept else np.inf
+        highs.changeRowBounds(k, -highspy.kHighsInf, limits[k])
+        kept += [k] if is_kept else []
+    return np.array(kept, dtype=np.int64)
+
+
+def units_of_outcomes(W: Array, h: Array) -> Array:
+    """Powers of two that make the entries of the half-spaces alike; ones where they are so already.
+
+    Examples
+    --------
+    >>> units_of_outcomes(np.array([[1e6, 1.0], [-1e6, 1.0], [0.0, -1.0]]), np.ones(3)).tolist()
+    [9.5367431640625e-07, 1.0]
+    """
+    sizes = np.abs(np.column_stack([W, h]))
+    largest, least = sizes.max(initial=0.0), sizes.min(initial=np.inf, where=sizes > 0)
+    if largest <= _ALIKE * least:
+        return np.ones(W.shape[1])
+    program = ConicProgram(np.zeros(W.shape[1]), sp.csr_array(W), h, (Cone("nonneg", len(W)),))
+    columns = balance(program)[1]
+    return columns if columns.max() > _ALIKE * columns.min() else np.ones(W.shape[1])
+
+
+def _is_beyond_row(highs: Any, W: Array, h: Array, k: int) -> bool:
+    # Relaxing by one unit, not removing, keeps the objective bounded whatever the other rows are.
+    relaxed = h + np.eye(1, len(h), k)[0]
+    highs.changeRowBounds(k, -highspy.kHighsInf, relaxed[k])
+    highs.changeColsCost(W.shape[1], np.arange(W.shape[1], dtype=np.int32), W[k])
+    point = _maximiser(highs, W, relaxed, W[k])
+    return point is not None and bool(W[k] @ point > h[k] + SOLVER)
+
+
+def _is_feasible_without_row(highs: Any, W: Array, h: Array, k: int) -> bool:
+    """For an empty set, a row matters if leaving it out lets points in."""
+    highs.changeRowBounds(k, -highspy.kHighsInf, highspy.kHighsInf)
+    return _is_optimal(highs)
+
+
+def _scaled(W: Array, h: Array, units: Array | None = None) -> tuple[Array, Array, float, Array]:
+    """Rows of unit length and offsets of unit size, because solver tolerances are absolute; their unit, and outcomes'.
+
+    Outcomes in units far from each other are put into their own, powers of two, so that no entry of a row of unit
+    length is so small that HiGHS drops it.
+    """
+    columns = units_of_outcomes(W, h) if units is None else units
+    return *_unit_rows(W * columns, h), columns
+
+
+def _unit_rows(W: Array, h: Array) -> tuple[Array, Array, float]:
+    """Rows of unit length and offsets of unit size, and that unit."""
+    length = np.linalg.norm(W, axis=1)
+    length = np.where(length > 0, length, 1.0)
+    unit = float(np.abs(h / length).max(initial=0.0)) or 1.0
+    return W / length[:, None], h / length / unit, unit
+
+
+def _unit(vector: Array, columns: Array) -> Array:
+    # Adding zero turns -0.0 into 0.0, which matters because the direction is quoted in error messages.
+    rounded = columns * np.where(np.abs(vector) > SOLVER * np.abs(vector).max(), vector, 0.0)
+    return rounded / np.linalg.norm(rounded) + 0.0
+
+
+def _model(W: Array, h: Array) -> Any:
+    highs = highspy.Highs()
+    highs.setOptionValue("output_flag", False)
+    highs.setOptionValue("threads", 1)
+    # Presolve would discard the basis; primal simplex is the method for a changed objective.
+    highs.setOptionValue("presolve", "off")
+    highs.setOptionValue("simplex_strategy", 4)
+    highs.setOptionValue("primal_feasibility_tolerance", SOLVER)
+    highs.setOptionValue("dual_feasibility_tolerance", SOLVER)
+    rows = sp.csr_array(W)
+    lp = highspy.HighsLp()
+    lp.num_row_, lp.num_col_ = W.shape
+    lp.col_cost_ = np.zeros(W.shape[1])
+    lp.col_lower_ = np.full(W.shape[1], -highspy.kHighsInf)
+    lp.col_upper_ = np.full(W.shape[1], highspy.kHighsInf)
+    lp.row_lower_ = np.full(W.shape[0], -highspy.kHighsInf)
+    lp.row_upper_ = h
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    lp.a_matrix_.start_ = rows.indptr
+    lp.a_matrix_.index_ = rows.indices
+    lp.a_matrix_.value_ = rows.data
+    lp.sense_ = highspy.ObjSense.kMaximize
+    if highs.passModel(lp) == highspy.HighsStatus.kError:
+        raise SolverError(f"HiGHS rejected a linear program with {W.shape[0]} rows and {W.shape[1]} columns.")
+    return highs
+
+
+def _maximiser(highs: Any, W: Array, h: Array, v: Array) -> Array | None:
+    """The model's maximiser of v, proven by its multipliers; None if there is no point or no finite maximum."""
+    for _ in range(2):  # the second time from scratch
+        if not _is_optimal(highs):
+            return None
+        solution = highs.getSolution()
+        x, y = np.asarray(solution.col_value), np.maximum(solution.row_dual, 0.0)
+        slack = np.where(np.isfinite(h), h - W @ x, 0.0)
+        size = 1 + np.abs(x).max(initial=0.0)
+        wrong = max(-slack.min(initial=0.0), np.abs(v - y @ W).max(initial=0.0), abs(y @ slack)) / size
+        if wrong + y[np.isposinf(h)].sum() <= SOLVED * (1 + y.sum()):
+            return x
+        highs.clearSolver()
+    raise SolverError("HiGHS could not maximise a linear function over half-spaces: its answer does not hold.")
+
+
+def _is_optimal(highs: Any) -> bool:
+    """Solve; False if there is no point or no finite maximum, an error for any other outcome."""
+    highs.run()
+    status = highs.getModelStatus()
+    if status in (highspy.HighsModelStatus.kInfeasible, highspy.HighsModelStatus.kUnbounded):
+        return False
+    if status != highspy.HighsModelStatus.kOptimal:
+        raise SolverError(f"HiGHS could not solve a linear program: {highs.modelStatusToString(status)}.")
+    return True
+
+
+def maximise_conic(form: ConicForm, directions: Array) -> Array:
+    r"""Support function of a conic set: $\max\{v_i^\top e : g - G\,[e; y] \in K\}$ for every row $v_i$.
+
+    Parameters
+    ----------
+    form : ConicForm
+        With cones `zero`, `nonneg` and `soc`.
+    directions : (m, d) array
+
+    Returns
+    -------
+    values : (m,) array
+        `inf` where unbounded, `-inf` if the set is empty.
+
+    Examples
+    --------
+    >>> from polyhedge.solvers.program import Cone
+    >>> disc = ConicForm(sp.csr_array([[0.0, 0.0], [-1.0, 0.0], [0.0, -1.0]]), np.array([2.0, 0.0, 0.0]),
+    ...                  (Cone("soc", 3),))
+    >>> maximise_conic(disc, np.array([[3.0, 4.0]])).round(6)
+    array([10.])
+    """
+    unknown = {cone.kind for cone in form.cones} - {"zero", "nonneg", "soc"}
+    if unknown:
+        raise ValueError(f"A set may use the cones zero, nonneg, soc, got {', '.join(map(repr, sorted(unknown)))}.")
+    n = form.G.shape[1]
+    program = ConicProgram(c=np.zeros(n), A=form.G, b=form.g, cones=form.cones)
+    values = np.empty(len(directions))
+    for i, v in enumerate(directions):
+        solution = solve_conic(replace(program, c=np.append(-v, np.zeros(n - len(v)))))
+        if solution.status not in (Status.OPTIMAL, Status.INFEASIBLE, Status.UNBOUNDED):
+            raise SolverError(f"Clarabel could not maximise a linear function over a conic set: {solution.detail}.")
+        values[i] = {Status.INFEASIBLE: -np.inf, Status.UNBOUNDED: np.inf}.get(solution.status, -solution.value)
+    return values

@@ -1,4 +1,11 @@
-r"""Programs in their own units: solvers stop at absolute tolerances, which mean nothing to millions or millionths.
+r"""Squares under a product: $x^\top x \le s\,t$ with $s, t \ge 0$, each side in a unit of its own.
+
+CVXPY writes $x^2 \le t$ as the second-order cone $(1 + t, 1 - t, 2 x)$. No scaling of its rows tells a small t from the
+1 beside it: where outcomes are measured in millionths, t is lost in the last digits. The sum and the difference of the
+first two rows are the sides of a product, here a cone of the kind `rotated`: $(2, 2 t, 2 x)$, in which each side may be
+measured in its own unit as long as x has the root of their product. In these units it is a second-order cone again.
+
+Programs in their own units: solvers stop at absolute tolerances, which mean nothing to millions or millionths.
 
 Rows, columns and costs are multiplied by powers of two, which change no digit, so that the logarithms of all numbers
 are as near to 0 as can be in the mean square (Curtis and Reid, 1972). Multiplying the outcomes, costs or decisions of a
@@ -6,12 +13,12 @@ problem multiplies rows and columns of its programs, so that the scaled program 
 
 The two sides of a product that bounds a square (see `rotated`) have units of their own, their square the mean of both.
 
-Numbers that are large only because the origin lies far away are dealt with by another origin, see `Frame.around`.
+Numbers that are large only because the origin lies far away are dealt with by another origin, see `Scaling.around`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,6 +28,106 @@ from scipy.sparse.linalg import cg
 
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.solvers.program import Cone, ConicProgram, Solution, row_kinds
+
+
+def products(A: sp.csr_array, b: Array, cones: Sequence[Cone]) -> list[int]:
+    """The second-order cones, by their places in the list, whose first two rows are a sum and a difference.
+
+    Examples
+    --------
+    >>> A = sp.csr_array(np.array([[-1.0, 0.0], [1.0, 0.0], [0.0, -2.0]]))
+    >>> products(A, np.array([1.0, 1.0, 0.0]), [Cone("soc", 3)])
+    [0]
+    """
+    places, start = [], 0
+    for k, cone in enumerate(cones):
+        if cone.kind == "soc" and cone.size > 2:
+            total, difference = (np.append(A[[start + i]].toarray().ravel(), b[start + i]) for i in (0, 1))
+            is_there = total != 0
+            if ((total == difference) & is_there).any() and ((total == -difference) & is_there).any():
+                places.append(k)
+        start += cone.n_rows
+    return places
+
+
+def rotation(cones: Sequence[Cone], chosen: Iterable[int], factor: float = 1.0) -> sp.csr_array:
+    """The map of rows that replaces the first two of each chosen cone by their sum and difference, times a factor."""
+    size, starts = sum(cone.n_rows for cone in cones), np.cumsum([0, *(cone.n_rows for cone in cones)])
+    first = np.array([starts[k] for k in chosen], dtype=np.int64)
+    others = np.setdiff1d(np.arange(size), np.concatenate([first, first + 1]))
+    rows = np.concatenate([others, first, first, first + 1, first + 1])
+    columns = np.concatenate([others, first, first + 1, first, first + 1])
+    one = np.full(len(first), factor)
+    entries = np.concatenate([np.ones(len(others)), one, one, one, -one])
+    return sp.csr_array((entries, (rows, columns)), shape=(size, size))
+
+
+def with_products(program: ConicProgram) -> ConicProgram:
+    """The program with `rotated` cones where second-order cones are products."""
+    chosen = products(program.A, program.b, program.cones)
+    if not chosen:
+        return program
+    turn = rotation(program.cones, chosen)
+    A = sp.csr_array(turn @ program.A)
+    A.eliminate_zeros()
+    A.sort_indices()
+    return replace(program, A=A, b=turn @ program.b, cones=as_rotated(program.cones, chosen))
+
+
+def without_products(program: ConicProgram) -> ConicProgram:
+    """The program with second-order cones alone, where `with_products` makes the same of it to the last bit.
+
+    So files can be read by what knows no products.
+    """
+    plain = SecondOrder(program.cones).of(program)
+    if plain is program:
+        return program
+    plain.A.eliminate_zeros()
+    again = with_products(plain)
+    is_same = again.cones == program.cones and np.array_equal(again.b, program.b)
+    return plain if is_same and np.array_equal(again.A.toarray(), program.A.toarray()) else program
+
+
+def as_rotated(cones: Sequence[Cone], chosen: Iterable[int]) -> tuple[Cone, ...]:
+    """The cones with other names for the chosen ones."""
+    among = set(chosen)
+    return tuple(replace(cone, kind="rotated") if k in among else cone for k, cone in enumerate(cones))
+
+
+class SecondOrder:
+    """Programs with these cones as solvers take them: with second-order cones instead of products."""
+
+    def __init__(self, cones: Sequence[Cone]) -> None:
+        chosen = [k for k, cone in enumerate(cones) if cone.kind == "rotated"]
+        self.turn = rotation(cones, chosen, 0.5) if chosen else None
+        self.cones = tuple(replace(cone, kind="soc") if cone.kind == "rotated" else cone for cone in cones)
+
+    def matrix(self, A: sp.csr_array) -> sp.csr_array:
+        """The rows of a matrix; the pattern of stored entries follows from that of A alone, zeros stay in it."""
+        if self.turn is None:
+            return A
+        # A product of sparse matrices leaves out what comes to 0, where another parameter's entry may not be 0.
+        stored = sp.csr_array((np.ones(A.nnz), A.indices, A.indptr), shape=A.shape)
+        turned = sp.csr_array(abs(self.turn) @ stored)
+        turned.sort_indices()
+        rows = np.repeat(np.arange(turned.shape[0]), np.diff(turned.indptr))
+        entries = np.asarray(sp.csr_array(self.turn @ A)[rows, turned.indices]).ravel()
+        return sp.csr_array((entries, turned.indices, turned.indptr), shape=turned.shape)
+
+    def limits(self, b: Array) -> Array:
+        """Right-hand sides."""
+        return b if self.turn is None else np.asarray(self.turn @ b)
+
+    def multipliers(self, y: Array) -> Array:
+        """Multipliers of the rows as they were."""
+        return y if self.turn is None else np.asarray(self.turn.T @ y)
+
+    def of(self, program: ConicProgram) -> ConicProgram:
+        """The whole program."""
+        if self.turn is None:
+            return program
+        return replace(program, A=self.matrix(program.A), b=self.limits(program.b), cones=self.cones)
+
 
 _LIGHT = 0.01
 """Weight of costs against rows: they tell the size of a column that no row tells."""
@@ -41,7 +148,7 @@ _PULL = 1e-4
 
 
 @dataclass(frozen=True)
-class Frame:
+class Scaling:
     r"""Where a program is seen from: x = origin + columns x', row i times rows[i], costs in terms of `cost`.
 
     `prices` (one for each row, 0 on inequalities) times the equations have been added to the costs, which moves all
@@ -56,16 +163,16 @@ class Frame:
     first_cost: float = 0.0
 
     @classmethod
-    def of(cls, program: ConicProgram) -> Frame:
+    def of(cls, program: ConicProgram) -> Scaling:
         """The units of a program seen from where it is."""
         rows, columns, cost = balance(program)
         return cls(rows, columns, cost, np.zeros(len(program.c)), np.zeros(len(program.b)), cost)
 
-    def around(self, program: ConicProgram, x: Array, y: Array) -> Frame:
-        """The frame with its origin at a point near the optimum, found in this one, and prices as found there.
+    def around(self, program: ConicProgram, x: Array, y: Array) -> Scaling:
+        """The scaling with its origin at a point near the optimum, found in this one, and prices as found there.
 
         What is left of limits and costs is small, and tells how finely the rest should be measured. Where the point
-        or its multipliers are no numbers, or make costs larger by far, the frame stays as it is.
+        or its multipliers are no numbers, or make costs larger by far, the scaling stays as it is.
         """
         if not (np.isfinite(x).all() and np.isfinite(y).all()):
             return self
@@ -82,10 +189,10 @@ class Frame:
             b=np.where(np.abs(moved.b) > NOISE * b_noise, moved.b, 0.0),
             c=np.where(np.abs(moved.c) > NOISE * c_noise, moved.c, 0.0),
         )
-        frame = Frame(*balance(told, self), origin, prices, self.first_cost)
-        return frame if frame.cost <= _NO_LARGER * max(self.cost, self.first_cost) else self
+        scaling = Scaling(*balance(told, self), origin, prices, self.first_cost)
+        return scaling if scaling.cost <= _NO_LARGER * max(self.cost, self.first_cost) else self
 
-    def seen(self, program: ConicProgram) -> ConicProgram:
+    def apply(self, program: ConicProgram) -> ConicProgram:
         """The program in these units, without its offset."""
         moved = shifted(program, self.origin, self.prices)
         return replace(
@@ -97,7 +204,7 @@ class Frame:
             offset=0.0,
         )
 
-    def back(self, solution: Solution) -> Solution:
+    def invert(self, solution: Solution) -> Solution:
         """Point and multipliers of a solution of the program in these units."""
         return replace(
             solution,
@@ -105,8 +212,8 @@ class Frame:
             y=self.prices + self.cost * self.rows * solution.y,
         )
 
-    def is_finer_than(self, other: Frame, by: float = 128.0) -> bool:
-        """Whether some size is measured this many times finer than by another frame."""
+    def is_finer_than(self, other: Scaling, by: float = 128.0) -> bool:
+        """Whether some size is measured this many times finer than by another scaling."""
         return bool((other.columns / self.columns).max(initial=1.0) >= by or other.cost / self.cost >= by)
 
 
@@ -147,7 +254,7 @@ def shifted(program: ConicProgram, origin: Array, prices: Array) -> ConicProgram
     return replace(program, c=c, b=program.b - program.A @ origin)
 
 
-def balance(program: ConicProgram, before: Frame | None = None) -> tuple[Array, Array, float]:
+def balance(program: ConicProgram, before: Scaling | None = None) -> tuple[Array, Array, float]:
     """Powers of two for rows and columns, and the unit of costs; the rows of a cone keep their proportions.
 
     What the program says nothing of stays as it was before.

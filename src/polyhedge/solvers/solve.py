@@ -1,12 +1,567 @@
-"""One door to the solvers: the program's structure picks the vendor, and a user may name another for whole numbers."""
+"""Programs with their integer columns fixed: the best of all other columns, and its multipliers.
+
+Mixed-integer convex programs on HiGHS by outer approximation.
+
+HiGHS takes integers only with linear rows. Second-order cones and a convex quadratic objective are
+replaced by tangent planes, added where the last mixed-integer solution violates them, until none is
+violated by more than the tolerance. The value of the linear relaxation is a lower bound, so the
+result carries its gap.
+
+Mixed-integer programs of decisions by a solver that the user named, through CVXPY.
+
+One door to the solvers: the program's structure picks the vendor, and a user may name another for whole numbers.
+"""
 
 from __future__ import annotations
 
-from polyhedge.solvers.choice import seconds_allowed, solver_in_force
+import importlib.util
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from polyhedge._support.tolerances import OPTIMAL, ROUNDING, SOLVER, TIE
+from polyhedge._support.validation import Array, Mask
 from polyhedge.solvers.conic import solve_conic
 from polyhedge.solvers.linear import LinearSolver
-from polyhedge.solvers.mixed_integer import solve_mixed_integer
-from polyhedge.solvers.program import ConicProgram, Solution
+from polyhedge.solvers.options import seconds_allowed, solver_in_force
+from polyhedge.solvers.program import Cone, ConicProgram, Solution, SolverError, Status, status_at
+from polyhedge.solvers.scaling import Scaling, SecondOrder, power_of_two
+from polyhedge.solvers.verify import Verifier, nothing_known, outside
+
+
+def with_fixed_integers(program: ConicProgram, x: Array, scaling: Scaling | None = None) -> Solution:
+    """The best continuous completion of the integer part of x, with the duals of the program's rows.
+
+    Its point is feasible, so its value is an upper bound of the mixed-integer optimum. Fixed columns are put in, not
+    fixed by equations: what is left is small where their limits meet, and solvers need not find out that it is. Rows
+    in which nothing is left have a dual of 0. What fails in the program's own units is tried in those of what is left.
+    """
+    is_given, scaling = scaling is not None, Scaling.of(program) if scaling is None else scaling
+    whole = np.round(x[program.integer])
+    rest = _Rest(program, whole, scaling)
+    if rest.broken > OPTIMAL:
+        detail = f"whole numbers alone break a limit by {rest.broken:.1e} of its terms"
+        return nothing_known(program, Status.INFEASIBLE, detail)
+    if not len(rest.columns):
+        nothing = np.zeros(0)
+        return rest.whole(Solution(nothing, nothing, rest.program.offset, Status.OPTIMAL, size=scaling.cost))
+    if rest.program.is_linear:
+        return rest.whole(LinearSolver(rest.program, scaling=rest.scaling if is_given else None).solve())
+    solution = solve_conic(rest.program, scaling=rest.scaling)
+    return rest.whole(solution if solution.status is Status.OPTIMAL else _better(solution, solve_conic(rest.program)))
+
+
+def _better(first: Solution, second: Solution) -> Solution:
+    """The one with a point, then the one with the smaller gap."""
+    return max(first, second, key=lambda solution: (solution.status.has_solution, -solution.gap))
+
+
+class _Rest:
+    """What is left of a program, and of its scaling, where its integer columns have these values.
+
+    `broken` is by how much rows in which nothing is left are broken, as a share of a unit and their terms.
+    """
+
+    def __init__(self, program: ConicProgram, values: Array, scaling: Scaling) -> None:
+        n, m = len(program.c), len(program.b)
+        self.full, self.values = program, values
+        self.columns = np.setdiff1d(np.arange(n), program.integer)
+        fixed = sp.csr_array(program.A[:, program.integer])
+        reach, terms = fixed @ values, abs(fixed) @ np.abs(values)
+        with np.errstate(invalid="ignore"):
+            size = np.where(np.isfinite(program.b), np.abs(program.b), 0.0) + terms
+            b = program.b - reach
+        # What is left of a difference is no more than rounding where it is that small beside its terms.
+        b = np.where(np.abs(b) <= ROUNDING * size, 0.0, b)
+        A = sp.csr_array(program.A[:, self.columns])
+        kept, cones, self.broken = np.ones(m, dtype=bool), [], 0.0
+        is_left, start = np.diff(A.indptr) > 0, 0
+        for cone in program.cones:
+            rows = slice(start, start + cone.n_rows)
+            start += cone.n_rows
+            is_linear = cone.kind in ("zero", "nonneg")
+            gone = ~is_left[rows] if is_linear else np.full(cone.n_rows, not is_left[rows].any())
+            kept[rows] = ~gone
+            if gone.any():
+                self.broken = max(
+                    self.broken, _off(cone, scaling.rows[rows] * b[rows], scaling.rows[rows] * size[rows], gone)
+                )
+            if not gone.all():
+                cones.append(replace(cone, size=int((~gone).sum())) if is_linear else cone)
+        c, P, offset = program.c[self.columns], None, program.offset + float(program.c[program.integer] @ values)
+        if program.P is not None:
+            across = sp.csr_array(program.P[:, program.integer]) @ values
+            c, P = c + across[self.columns], sp.csr_array(program.P[self.columns][:, self.columns])
+            offset += 0.5 * float(across[program.integer] @ values)
+        self.kept = np.flatnonzero(kept)
+        self.program = ConicProgram(c, sp.csr_array(A[self.kept]), b[self.kept], tuple(cones), P, offset)
+        self.scaling = Scaling(
+            scaling.rows[self.kept],
+            scaling.columns[self.columns],
+            scaling.cost,
+            scaling.origin[self.columns],
+            scaling.prices[self.kept],
+        )
+
+    def whole(self, solution: Solution) -> Solution:
+        """A solution of what is left as one of the program."""
+        if not solution.status.has_solution:
+            return nothing_known(self.full, solution.status, solution.detail)
+        x, y = np.empty(len(self.full.c)), np.zeros(len(self.full.b))
+        x[self.full.integer], x[self.columns], y[self.kept] = self.values, solution.x, solution.y
+        curved = 0.0 if self.full.P is None else 0.5 * (self.full.P @ x)
+        return replace(solution, x=x, y=y, value=float((self.full.c + curved) @ x) + self.full.offset)
+
+
+def _off(cone: Cone, slack: Array, size: Array, gone: Mask) -> float:
+    """By how much the rows of a cone in which nothing is left are broken, in units of their scaling."""
+    if cone.kind == "zero":
+        return float((np.abs(slack) / (1 + size))[gone].max())
+    if cone.kind == "nonneg":
+        return float((np.maximum(-slack, 0.0) / (1 + size))[gone].max())
+    return outside(cone, slack) / (1 + float(size.max()))
+
+
+__all__ = ["at_stake", "check_cones", "relaxed", "scaling_around", "solve_mixed_integer", "with_fixed_integers"]
+
+# Usual problems take fewer than twenty rounds of tangents.
+_MAX_ROUNDS = 200
+_TANGENT_BITS = 30
+"""Bits after the point, in the program's own units, of where tangents touch: they miss 2^-60 of what they bound."""
+
+
+def solve_mixed_integer(
+    program: ConicProgram, *, time_limit: float | None = None, max_nodes: int | None = None
+) -> Solution:
+    """Solve with integer columns; exact for linear programs, to `OPTIMAL` for convex ones.
+
+    `max_nodes` limits the nodes of all searches together.
+    """
+    check_cones(program)
+    continuous = relaxed(program, time_limit)
+    plain = Scaling.of(program)
+    scaling = scaling_around(plain, program, continuous)
+    if program.is_linear:
+        known = _Known(program, plain, scaling, continuous)
+        return known.optimum or known.checked(
+            LinearSolver(program, time_limit=time_limit, max_nodes=max_nodes, scaling=seen) for seen in (scaling, plain)
+        )
+    if continuous.status in (Status.INFEASIBLE, Status.UNBOUNDED):
+        return nothing_known(program, continuous.status, continuous.detail)
+    # All tolerances below are in the program's own units.
+    solution = _by_tangents(SecondOrder(program.cones).of(scaling.apply(program)), time_limit, max_nodes)
+    if not solution.status.has_solution:
+        return nothing_known(program, solution.status, solution.detail)
+    x = scaling.invert(solution).x
+    whole = Verifier(program, scaling).verify_integer(
+        program, x, scaling.cost * solution.gap, min(scaling.cost, at_stake(program, x, plain))
+    )
+    return replace(whole, n_nodes=solution.n_nodes)
+
+
+def scaling_around(plain: Scaling, program: ConicProgram, continuous: Solution) -> Scaling:
+    """Where a mixed-integer program is seen from: around its relaxation, where that is proven; else the plain scaling.
+
+    Multipliers that prove nothing would set units in which any answer is near to any other.
+    """
+    return plain.around(program, continuous.x, continuous.y) if continuous.status is Status.OPTIMAL else plain
+
+
+def at_stake(program: ConicProgram, x: Array, plain: Scaling) -> float:
+    """The largest cost of a column at a point, at least that of a unit of it: no multiplier has a say in it."""
+    steep = program.c if program.P is None else program.c + program.P @ x
+    return float(np.abs(steep * np.maximum(np.abs(x), plain.columns)).max(initial=0.0))
+
+
+class _Known:
+    """What the relaxation of a linear program says of its whole numbers: a lower bound, and perhaps a point."""
+
+    def __init__(self, program: ConicProgram, plain: Scaling, scaling: Scaling, continuous: Solution) -> None:
+        self.program, self.plain, self.scaling = program, plain, scaling
+        is_proven = continuous.status is Status.OPTIMAL
+        self.lower = continuous.value - continuous.gap if is_proven else -np.inf
+        self.point = with_fixed_integers(program, continuous.x, scaling) if is_proven else continuous
+        self.size = at_stake(program, self.point.x, plain) if self.point.status.has_solution and is_proven else np.nan
+        self.value = self.point.value if self.size >= 0 else np.inf
+
+    @property
+    def optimum(self) -> Solution | None:
+        """The rounded point where it costs what the relaxation does: nothing can be better."""
+        gap = self.value - self.lower
+        if not abs(gap) <= TIE * max(self.size, abs(self.value - self.program.offset)):
+            return None
+        whole = Verifier(self.program, self.scaling).verify_integer(
+            self.program, self.point.x, max(gap, 0.0), self.size
+        )
+        return whole if whole.status is Status.OPTIMAL else None
+
+    def checked(self, solvers: Iterable[LinearSolver]) -> Solution:
+        """The first answer that does not contradict the point; where all do, the point with what is proven of it."""
+        for solver in solvers:
+            for search in (solver.solve, solver.solve_otherwise):
+                answer = self._sized(search())
+                if not self._is_wrong(answer):
+                    return answer
+        gap = self.value - self.lower
+        point = Verifier(self.program, self.scaling).verify_integer(self.program, self.point.x, gap, self.size)
+        return replace(point, detail="the search contradicts a point that is known")
+
+    def _is_wrong(self, answer: Solution) -> bool:
+        if answer.status is Status.INFEASIBLE:
+            return bool(np.isfinite(self.value))
+        size = max(self.size, abs(self.value - self.program.offset))
+        return bool(answer.status.has_solution and answer.value - answer.gap > self.value + OPTIMAL * size)
+
+    def _sized(self, answer: Solution) -> Solution:
+        """The answer, optimal only if it is so beside its costs, not only beside those that multipliers set."""
+        if answer.status is not Status.OPTIMAL:
+            return answer
+        size = min(
+            answer.size, max(at_stake(self.program, answer.x, self.plain), abs(answer.value - self.program.offset))
+        )
+        return replace(answer, size=size, status=status_at(answer.gap, size, OPTIMAL))
+
+
+def check_cones(program: ConicProgram) -> None:
+    """Raise where whole numbers meet cones that have no tangents here."""
+    unsupported = {c.kind for c in program.cones if c.size} - {"zero", "nonneg", "soc", "rotated"}
+    if unsupported:
+        raise ValueError(
+            f"Integer decisions with {sorted(unsupported)} cones are not supported, only with linear, quadratic "
+            "and second-order-cone parts. Rewrite the feasible set or drop integrality."
+        )
+
+
+def relaxed(program: ConicProgram, time_limit: float | None) -> Solution:
+    """The solution without integrality."""
+    continuous = replace(program, integer=np.zeros(0, dtype=np.int64))
+    if continuous.is_linear:
+        return LinearSolver(continuous, time_limit=time_limit).solve()
+    return solve_conic(continuous, time_limit=time_limit)
+
+
+def _by_tangents(program: ConicProgram, time_limit: float | None, max_nodes: int | None) -> Solution:
+    """Rounds of outer approximation; the status of what is returned tells only whether there is a point."""
+    start = time.perf_counter()
+    relaxation = _LinearRelaxation(program)
+    best, lower, n_nodes = replace(nothing_known(program, Status.FAILED, ""), value=np.inf), -np.inf, 0
+    # Tangents at the optimum without integrality keep the first linear relaxation bounded.
+    relaxation.support_at(relaxed(program, time_limit))
+    for _ in range(_MAX_ROUNDS):
+        left = None if time_limit is None else max(time_limit - (time.perf_counter() - start), 0.01)
+        outer = relaxation.solve(left, None if max_nodes is None else max(max_nodes - n_nodes, 1), best.value)
+        n_nodes += outer.n_nodes
+        if outer.status is Status.UNBOUNDED and relaxation.bound_all_sides():
+            continue
+        if not outer.status.has_solution:
+            if not best.status.has_solution:
+                return replace(best, status=outer.status, detail=outer.detail)
+            break
+        lower = max(lower, outer.value - outer.gap)
+        candidate = with_fixed_integers(program, outer.x[: len(program.c)], _scaling_of_rows(program))
+        relaxation.support_at(candidate)
+        is_cut = relaxation.cut_off(outer.x)
+        if not is_cut and not candidate.status.has_solution:
+            # One failure is not believed: what no tangent cuts off is a point of the program.
+            candidate = _as_point(program, outer.x[: len(program.c)])
+        if candidate.status.has_solution and not candidate.value >= best.value:
+            best = candidate
+        done = status_at(best.value - lower, max(1.0, abs(best.value))) is Status.OPTIMAL
+        # A relaxation that was not solved to its tolerance still bounds from below; only limits end the rounds.
+        is_late = time_limit is not None and time.perf_counter() - start >= time_limit
+        is_out = is_late or (max_nodes is not None and n_nodes >= max_nodes)
+        if done or is_out or not is_cut:
+            break
+    if not best.status.has_solution:
+        return replace(best, detail="no feasible integer point was found before the limit", n_nodes=n_nodes)
+    return replace(best, gap=best.value - lower, n_nodes=n_nodes)
+
+
+def _contradicts(answer: Solution, value: float) -> bool:
+    """Whether an answer says that there is no point, or none so low, although one of this value is known."""
+    if answer.status is Status.INFEASIBLE:
+        return bool(np.isfinite(value))
+    return bool(answer.value - answer.gap > value + OPTIMAL * max(1.0, abs(value)))
+
+
+def _as_point(program: ConicProgram, x: Array) -> Solution:
+    """A point with its value, its integer columns rounded; whoever takes it judges it."""
+    x = x.copy()
+    x[program.integer] = np.round(x[program.integer])
+    curved = 0.0 if program.P is None else 0.5 * (program.P @ x)
+    value = float((program.c + curved) @ x) + program.offset
+    return Solution(x, np.full(len(program.b), np.nan), value, Status.STOPPED_EARLY)
+
+
+def _scaling_of_rows(program: ConicProgram) -> Scaling:
+    """The scaling of a program that is seen from one, with tangents among its rows, which have their own units.
+
+    What is nearly 0 there is rounding, and tells of no finer units.
+    """
+    n, m = len(program.c), len(program.b)
+    rows = np.ones(m)
+    if all(cone.kind in ("zero", "nonneg") for cone in program.cones):
+        largest = abs(program.A).max(axis=1)
+        largest = np.ravel(largest.toarray() if sp.issparse(largest) else largest)
+        rows = np.array([1 / power_of_two(size) for size in largest.tolist()])
+    return Scaling(rows, np.ones(n), 1.0, np.zeros(n), np.zeros(m))
+
+
+class _LinearRelaxation:
+    """Linear rows of the program, an epigraph column for its quadratic term, and tangent cuts."""
+
+    def __init__(self, program: ConicProgram) -> None:
+        self.program, n = program, len(program.c)
+        self.cones: list[tuple[sp.csr_array, Array]] = []
+        self.cone_starts: list[int] = []
+        rows, rhs, kinds, start = [], [], [], 0
+        for cone in program.cones:
+            block = program.A[start : start + cone.n_rows]
+            b = program.b[start : start + cone.n_rows]
+            start += cone.n_rows
+            if cone.kind == "soc":
+                self.cones.append((block, b))
+                self.cone_starts.append(start - cone.n_rows)
+                rows.append(block[:1])
+                rhs.append(b[:1])
+                kinds.append(Cone("nonneg", 1))
+            else:
+                rows.append(block)
+                rhs.append(b)
+                kinds.append(cone)
+        A = sp.vstack([sp.csr_array((0, n)), *rows], format="csr")
+        self.A = sp.hstack([A, sp.csr_array((A.shape[0], 1))], format="csr")
+        self.b, self.kinds, self.n, self.has_sides = np.concatenate([np.zeros(0), *rhs]), kinds, n, False
+        if program.P is None:
+            self._add_row(np.eye(1, n + 1, n)[0], 0.0)
+            self._add_row(-np.eye(1, n + 1, n)[0], 0.0)
+        else:
+            self._quadratic_cut(np.zeros(n))
+
+    def _add_row(self, row: Array, rhs: float) -> None:
+        self.A = sp.vstack([self.A, sp.csr_array(row[None])], format="csr")
+        self.b = np.append(self.b, rhs)
+        self.kinds.append(Cone("nonneg", 1))
+
+    def _quadratic_cut(self, x: Array) -> None:
+        """Add the tangent of 1/2 x'Px at x as a lower bound on the epigraph column.
+
+        Any tangent is one: at nine digits of x its slopes are 0 or large enough for HiGHS, which fails on tiny ones.
+        """
+        assert self.program.P is not None
+        x = np.ldexp(np.round(np.ldexp(x, _TANGENT_BITS)), -_TANGENT_BITS)
+        gradient = self.program.P @ x
+        self._add_row(np.append(gradient, -1.0), 0.5 * float(x @ gradient))
+
+    def solve(self, time_limit: float | None, max_nodes: int | None, at_most: float) -> Solution:
+        """The least of the relaxation; a point of the program with the value `at_most` is known."""
+        program = self.program
+        linear = ConicProgram(
+            c=np.append(program.c, 1.0),
+            A=self.A,
+            b=self.b,
+            cones=tuple(self.kinds),
+            offset=program.offset,
+            integer=program.integer,
+        )
+        for scaling in (
+            _scaling_of_rows(linear),
+            None,
+        ):  # a search that fails, or says what cannot be, is made in another way
+            solver = LinearSolver(linear, time_limit=time_limit, max_nodes=max_nodes, scaling=scaling)
+            for search in (solver.solve, solver.solve_otherwise):
+                answer = search()
+                if answer.status is not Status.FAILED and not _contradicts(answer, at_most):
+                    return answer
+        return replace(answer, gap=np.inf)
+
+    def support_at(self, solution: Solution) -> None:
+        """Add the half-spaces that prove a convex solution optimal: y'(b - A x) >= 0 for every cone."""
+        if not solution.status.has_solution or not np.isfinite(solution.y).all():
+            return
+        if self.program.P is not None:
+            self._quadratic_cut(solution.x)
+        for (block, b), start in zip(self.cones, self.cone_starts, strict=True):
+            y = solution.y[start : start + len(b)]
+            # Rounding may put y just outside its own cone, where the half-space would cut off the set.
+            y = np.append(max(y[0], float(np.linalg.norm(y[1:]))), y[1:])
+            if y[0] > 1e-9:
+                self._add_row(np.append((y / y[0]) @ block, 0.0), float((y / y[0]) @ b))
+
+    def bound_all_sides(self) -> bool:
+        """Add tangents on both sides of 0 wherever the quadratic term rises, once: their slopes outweigh rounding."""
+        if self.program.P is None or self.has_sides:
+            return False
+        self.has_sides = True
+        for j in np.flatnonzero(self.program.P.diagonal() > 0).tolist():
+            for side in (-1.0, 1.0):
+                self._quadratic_cut(side * np.eye(1, self.n, j)[0])
+        return True
+
+    def cut_off(self, x: Array) -> bool:
+        """Add a tangent for every cone and for the quadratic term that x violates."""
+        added = False
+        point, level = x[: self.n], x[self.n]
+        if self.program.P is not None and 0.5 * point @ (self.program.P @ point) > level + 1e-10:
+            self._quadratic_cut(point)
+            added = True
+        for block, b in self.cones:
+            slack = b - block @ point
+            norm = float(np.linalg.norm(slack[1:]))
+            if norm > slack[0] + 1e-10:
+                direction = np.append(-1.0, slack[1:] / norm)
+                self._add_row(np.append(-(direction @ block), 0.0), float(-(direction @ b)))
+                added = True
+        return added
+
+
+_PACKAGES = {
+    "scip": ("pyscipopt", "'polyhedge[exact]'"),
+    "gurobi": ("gurobipy", "gurobipy"),
+    "copt": ("coptpy", "coptpy"),
+    "mosek": ("mosek", "mosek"),
+    "glpk_mi": ("cvxopt", "cvxopt"),
+    "cbc": ("cylp", "cylp"),
+    "cplex": ("cplex", "cplex"),
+    "xpress": ("xpress", "xpress"),
+}
+"""The module that each needs, and what installs it."""
+_FINER: dict[str, dict[str, Any]] = {
+    "scip": {"scip_params": {"limits/gap": 0.0, "numerics/feastol": SOLVER}},
+    "gurobi": {"MIPGap": SOLVER, "MIPGapAbs": SOLVER, "FeasibilityTol": SOLVER, "IntFeasTol": SOLVER, "Threads": 1},
+    "copt": {"RelGap": SOLVER, "FeasTol": SOLVER, "IntTol": SOLVER, "Threads": 1},
+}
+"""What is asked of those whose own tolerances are too wide to call an answer optimal; the user's options win."""
+_BOUNDS: dict[str, Callable[[Any], float]] = {
+    "scip": lambda told: told["model"].getDualbound(),
+    "gurobi": lambda told: told.ObjBound,
+    "copt": lambda told: told.BestBnd,
+}
+"""Where each tells the lower bound of its search."""
+
+
+def check_named(backend: Any) -> None:
+    """Raise where CVXPY knows no such solver for whole numbers, or where it is not installed."""
+    import cvxpy as cp
+
+    if not isinstance(backend, str) or backend not in _PACKAGES:
+        known = ", ".join(repr(name) for name in ("auto", *_PACKAGES))
+        raise ValueError(f"backend must be one of {known}, got {backend!r}.")
+    module, package = _PACKAGES[backend]
+    if backend.upper() in cp.installed_solvers():
+        return
+    if importlib.util.find_spec(module) is None:
+        raise ImportError(
+            f"backend={backend!r} needs {module}, which is not installed. Run: pip install {package}, or use "
+            "backend='auto'."
+        )
+    raise ImportError(
+        f"backend={backend!r} is not among CVXPY's installed solvers, although {module} is there: its version may not "
+        "fit. `cvxpy.installed_solvers()` lists them; or use backend='auto'."
+    )
+
+
+def solve_named(program: ConicProgram, backend: str, options: Mapping[str, Any]) -> Solution:
+    """Solve with integer columns by this solver: its whole numbers, completed and judged here.
+
+    What it finds for the other columns is found again with the whole numbers fixed, so that the point keeps its
+    constraints as closely as any other; only its lower bound is the solver's word.
+    """
+    check_cones(program)
+    continuous = relaxed(program, None)
+    if not continuous.status.has_solution:  # nothing to search: why, is told as ever
+        return solve_mixed_integer(program)
+    plain = Scaling.of(program)
+    scaling = scaling_around(plain, program, continuous)
+    seen = SecondOrder(program.cones).of(scaling.apply(program))
+    answer = _asked(seen, backend, _with_options(_FINER.get(backend, {}), options))
+    if answer.x is None:
+        return nothing_known(program, answer.status, f"{backend}: {answer.words}")
+    completed = with_fixed_integers(seen, answer.x)
+    if not completed.status.has_solution:
+        return nothing_known(program, Status.FAILED, f"{backend}: no point goes with its whole numbers")
+    lower = answer.lower_bound
+    if lower is None:
+        least = relaxed(seen, None)
+        lower = least.value - least.gap
+    gap, x = scaling.cost * (completed.value - lower), scaling.invert(completed).x
+    return Verifier(program, scaling).verify_integer(program, x, gap, min(scaling.cost, at_stake(program, x, plain)))
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What a solver says: perhaps a point, perhaps a lower bound, and in words how it ended."""
+
+    words: str
+    status: Status = Status.FAILED
+    x: Array | None = None
+    lower_bound: float | None = None
+
+
+def _with_options(own: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of which those that are given win, also inside of dictionaries of them."""
+    is_nested = {name for name in given if isinstance(given[name], Mapping) and isinstance(own.get(name), Mapping)}
+    return {**own, **{name: {**own[name], **given[name]} if name in is_nested else given[name] for name in given}}
+
+
+def _asked(program: ConicProgram, backend: str, options: dict[str, Any]) -> _Answer:
+    import cvxpy as cp
+
+    problem, variables = _written(program)
+    try:
+        data, chain, inverse = problem.get_problem_data(backend.upper())
+        solution = chain.invert(chain.solve_via_data(problem, data, solver_opts=options), inverse)
+    except Exception as error:
+        raise SolverError(
+            f"backend={backend!r} refused a program with {len(program.c)} columns: {error} Check its licence and "
+            "`options`, or use backend='auto'."
+        ) from error
+    words, values = str(solution.status), solution.primal_vars
+    if words in (cp.INFEASIBLE, cp.INFEASIBLE_INACCURATE, "infeasible_or_unbounded"):
+        return _Answer(words, Status.INFEASIBLE)  # the relaxation is bounded
+    x = np.full(len(program.c), np.nan)
+    for columns, variable in variables:
+        x[columns] = np.ravel(values.get(variable.id, np.nan)) if values else np.nan
+    if not np.isfinite(x).all():
+        return _Answer(words)
+    read = _BOUNDS.get(backend)
+    lower = None if read is None else float(read(solution.attr["solver_specific_stats"])) + program.offset
+    return _Answer(words, Status.OPTIMAL, x, lower)
+
+
+def _written(program: ConicProgram) -> tuple[Any, list[tuple[Any, Any]]]:
+    """The program in CVXPY without its offset, and its variables with their columns."""
+    import cvxpy as cp
+
+    n = len(program.c)
+    whole = np.asarray(program.integer)
+    others = np.setdiff1d(np.arange(n), whole)
+    parts = [(whole, cp.Variable(len(whole), integer=True))]
+    if len(others):
+        parts.append((others, cp.Variable(len(others))))
+    cost = sum(program.c[columns] @ x for columns, x in parts)
+    if program.P is not None:
+        order = np.concatenate([columns for columns, _ in parts])
+        P = program.P[order][:, order]
+        cost = cost + 0.5 * cp.quad_form(cp.hstack([x for _, x in parts]), cp.psd_wrap(P))
+    rows, start = [], 0
+    for cone in program.cones:
+        block = slice(start, start + cone.n_rows)
+        start += cone.n_rows
+        if not cone.size:
+            continue
+        kept = np.isfinite(program.b[block])
+        A, b = program.A[block][kept], program.b[block][kept]
+        if not kept.any():
+            continue
+        slack = b - sum(A[:, columns] @ x for columns, x in parts)
+        is_soc = cone.kind == "soc"
+        rows.append(cp.SOC(slack[0], slack[1:]) if is_soc else slack == 0 if cone.kind == "zero" else slack >= 0)
+    return cp.Problem(cp.Minimize(cost), rows), parts
 
 
 def solve(program: ConicProgram, *, time_limit: float | None = None, max_nodes: int | None = None) -> Solution:
@@ -17,7 +572,7 @@ def solve(program: ConicProgram, *, time_limit: float | None = None, max_nodes: 
     if len(program.integer):
         solver = solver_in_force()
         if solver.backend != "auto" and time_limit is None and max_nodes is None:
-            from polyhedge.solvers.named import solve_named
+            from polyhedge.solvers.solve import solve_named
 
             return solve_named(program, solver.backend, solver.options)
         return solve_mixed_integer(program, time_limit=seconds_allowed(time_limit), max_nodes=max_nodes)

@@ -1,4 +1,14 @@
-"""What a point and its multipliers prove about a program, whatever the solver says of itself."""
+r"""Membership in cones in closed form: how far a slack lies outside, and multipliers moved into the dual cone.
+
+Distances are those to a nearby point of the cone, at least as large as to the nearest one, and scale with the point.
+
+- rotated: $s_0 s_1 \ge \lVert s_{2:} \rVert^2$ with $s_0, s_1 \ge 0$: a soc of half their sum and difference.
+- soc: $s_0 \ge \lVert s_{1:} \rVert$; psd: symmetric matrices without negative eigenvalues. Both are their own duals.
+- exp: closure of $s_1 e^{s_0 / s_1} \le s_2$, $s_1 > 0$. Dual: closure of $-y_0 e^{y_1 / y_0 - 1} \le y_2$, $y_0 < 0$.
+- pow: $s_0^a s_1^{1-a} \ge |s_2|$ with $s_0, s_1 \ge 0$. Dual: the same of $y_0 / a$, $y_1 / (1 - a)$ and $y_2$.
+
+What a point and its multipliers prove about a program, whatever the solver says of itself.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +20,91 @@ import scipy.sparse as sp
 
 from polyhedge._support.tolerances import FEASIBLE, OPTIMAL, ROUNDING
 from polyhedge._support.validation import Array, Mask
-from polyhedge.solvers.cones import in_dual_cone, outside
 from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status, row_kinds, status_at
-from polyhedge.solvers.scaling import NOISE, Frame
+from polyhedge.solvers.scaling import NOISE, Scaling
+
+
+def outside(cone: Cone, slack: Array) -> float:
+    """How far a slack lies outside its cone; 0 inside.
+
+    Examples
+    --------
+    >>> outside(Cone("soc", 3), np.array([4.0, 3.0, 4.0])), outside(Cone("exp", 3), np.array([0.0, 1.0, 1.0]))
+    (1.0, 0.0)
+    """
+    if cone.kind == "soc":
+        return max(float(np.linalg.norm(slack[1:])) - float(slack[0]), 0.0)
+    if cone.kind == "rotated":
+        half, apart = (slack[0] + slack[1]) / 2, (slack[0] - slack[1]) / 2
+        return max(float(np.linalg.norm(np.append(apart, slack[2:]))) - float(half), 0.0)
+    if cone.kind == "psd":
+        return max(-float(np.linalg.eigvalsh(_matrix(slack, cone.size)).min()), 0.0)
+    if cone.kind == "exp":
+        return _outside_exponential(*slack.tolist())
+    x, y, z = slack.tolist()
+    reach = max(x, 0.0) ** cone.exponent * max(y, 0.0) ** (1 - cone.exponent)
+    return max(-x, -y, abs(z) - reach, 0.0)
+
+
+def _outside_exponential(x: float, y: float, z: float) -> float:
+    """The least of what three repairs change: to the face with y = 0, by raising z, by lowering x."""
+    repairs = [float(np.linalg.norm([max(x, 0.0), y, min(z, 0.0)]))]
+    if y > 0:
+        with np.errstate(over="ignore"):
+            repairs.append(max(float(y * np.exp(x / y)) - z, 0.0))
+        if z > 0:
+            repairs.append(max(x - y * float(np.log(z / y)), 0.0))
+    return min(repairs)
+
+
+def in_dual_cone(cone: Cone, y: Array) -> Array:
+    """Multipliers of a cone as they are where they lie in the dual cone, else moved into it.
+
+    Examples
+    --------
+    >>> in_dual_cone(Cone("soc", 3), np.array([1.0, 3.0, 4.0]))
+    array([5., 3., 4.])
+    """
+    if not np.isfinite(y).all():
+        return y
+    if cone.kind == "soc":
+        return np.append(max(float(y[0]), float(np.linalg.norm(y[1:]))), y[1:])
+    if cone.kind == "rotated":
+        missing = float(np.linalg.norm(np.append(y[0] - y[1], y[2:]))) - float(y[0] + y[1])
+        return np.append(y[:2] + missing / 2, y[2:]) if missing > 0 else y
+    if cone.kind == "psd":
+        values, vectors = np.linalg.eigh(_matrix(y, cone.size))
+        return y if values.min() >= 0 else _triangle((vectors * np.maximum(values, 0.0)) @ vectors.T)
+    if cone.kind == "exp":
+        return _in_dual_of_exponential(y)
+    a, (u, v) = cone.exponent, np.maximum(y[:2], 0.0).tolist()
+    most = (u / a) ** a * (v / (1 - a)) ** (1 - a)
+    return np.array([u, v, np.clip(y[2], -most, most)])
+
+
+def _in_dual_of_exponential(y: Array) -> Array:
+    """Raise the last entry, or go to the face with y_0 = 0 where that changes less."""
+    u, v, w = y.tolist()
+    face = np.array([0.0, max(v, 0.0), max(w, 0.0)])
+    if u >= 0:
+        return face
+    with np.errstate(over="ignore"):
+        least = float(-u * np.exp(v / u - 1))
+    return np.array([u, v, max(w, least)]) if least - w <= np.linalg.norm(face - y) else face
+
+
+def _matrix(triangle: Array, n: int) -> Array:
+    """The symmetric matrix of an upper triangle, column by column, with off-diagonal entries times the root of 2."""
+    columns, rows = np.tril_indices(n)
+    matrix = np.zeros((n, n))
+    matrix[rows, columns] = matrix[columns, rows] = triangle / np.where(rows == columns, 1.0, np.sqrt(2.0))
+    return matrix
+
+
+def _triangle(matrix: Array) -> Array:
+    columns, rows = np.tril_indices(len(matrix))
+    return np.asarray(matrix[rows, columns] * np.where(rows == columns, 1.0, np.sqrt(2.0)))
+
 
 _SHARP = 2.0**-42
 """Share of its terms by which a sum is off after a linear system was solved for it: some thousand roundings."""
@@ -26,41 +118,41 @@ _SMALL = 40_000
 """Entries up to which products with a dense matrix are the quickest."""
 
 
-class Judge:
-    """Sees programs from a frame and judges their solutions; they share matrix, curvature and cones with the first."""
+class Verifier:
+    """Verify solutions of programs that share matrix, curvature and cones with the first, in the units of a scaling."""
 
-    def __init__(self, program: ConicProgram, frame: Frame) -> None:
-        self.frame, self.cones = frame, program.cones
+    def __init__(self, program: ConicProgram, scaling: Scaling) -> None:
+        self.scaling, self.cones = scaling, program.cones
         self.A, self.P = _quick(program.A), None if program.P is None else _quick(program.P)
         self.At = self.A.T if isinstance(self.A, np.ndarray) else sp.csr_array(self.A.T)
         kinds = row_kinds(program.cones)
         self.is_equation, self.is_limit = kinds == "zero", kinds == "nonneg"
         self.others = _other_cones(program.cones)
-        self.price, self.reach = self.At @ frame.prices, self.A @ frame.origin
+        self.price, self.reach = self.At @ scaling.prices, self.A @ scaling.origin
         if self.P is not None:
-            self.price = self.price + self.P @ frame.origin
+            self.price = self.price + self.P @ scaling.origin
         # Rounding errors of differences are those of their terms.
-        self.origin_size, self.price_size, self.size = np.abs(frame.origin), np.abs(frame.prices), abs(self.A)
+        self.origin_size, self.price_size, self.size = np.abs(scaling.origin), np.abs(scaling.prices), abs(self.A)
         self._last: tuple[Array, tuple[Array, Array, Array, Array]] | None = None
 
     def costs(self, c: Array) -> Array:
-        """Costs as seen from the frame."""
-        return np.asarray(self.frame.columns * (c + self.price) / self.frame.cost)
+        """Costs as seen from the scaling."""
+        return np.asarray(self.scaling.columns * (c + self.price) / self.scaling.cost)
 
     def limits(self, b: Array) -> Array:
-        """Right-hand sides as seen from the frame."""
-        return np.asarray(self.frame.rows * (b - self.reach))
+        """Right-hand sides as seen from the scaling."""
+        return np.asarray(self.scaling.rows * (b - self.reach))
 
-    def judged(self, program: ConicProgram, solution: Solution, cost: float | None = None) -> Solution:
-        r"""The solution with its own value, gap and status; the frame tells what is a unit (`cost` that of costs).
+    def verify(self, program: ConicProgram, solution: Solution, cost: float | None = None) -> Solution:
+        r"""The solution with its own value, gap and status; the scaling tells what is a unit (`cost` that of costs).
 
         With $r = c + P x + A^\top y$ and slacks $s = b - A x$, a move d to a better point gains at most
         $\sum y_i s_i + \sum |r_j d_j|$, which is the distance between primal and dual value where r = 0. Costs that
-        are not balanced, and limits that are broken, count with the distance from the frame's origin, at least a
+        are not balanced, and limits that are broken, count with the distance from the scaling's origin, at least a
         unit. Multipliers are taken from the dual cone: what has to be changed for that is a cost not balanced.
         """
-        frame, x = self.frame, solution.x
-        unit = frame.cost if cost is None else cost
+        scaling, x = self.scaling, solution.x
+        unit = scaling.cost if cost is None else cost
         b, curved, slack, force = self._sums(program, x, solution.y)
         value = float(program.c @ x + 0.5 * (curved @ x)) + program.offset
         if not np.isfinite(value):  # costs or limits that are no numbers, which solvers do not mind
@@ -69,10 +161,10 @@ class Judge:
         if y is not solution.y:
             force = force + self.At @ (y - solution.y)
         open_, broken = self._slacks(slack, y)
-        diagnostic = float(np.abs(force) @ np.maximum(np.abs(x - frame.origin), frame.columns))
-        diagnostic += float(broken @ np.maximum(np.abs(y - frame.prices), unit * frame.rows))
+        diagnostic = float(np.abs(force) @ np.maximum(np.abs(x - scaling.origin), scaling.columns))
+        diagnostic += float(broken @ np.maximum(np.abs(y - scaling.prices), unit * scaling.rows))
         row_terms = np.abs(b) + self.size @ np.abs(x)
-        off = float((broken / (1 / frame.rows + row_terms)).max(initial=0.0))
+        off = float((broken / (1 / scaling.rows + row_terms)).max(initial=0.0))
         terms = float(np.abs(program.c * x).sum() + np.abs(curved * x).sum())
         size = self._at_stake(x, force - self.At @ np.where(self.is_equation, 0.0, y), unit)
         whole = terms + float(np.abs(y) @ row_terms)
@@ -80,25 +172,25 @@ class Judge:
         size = _FAINT * unit if is_faint else min(size, whole)
         size += ROUNDING / OPTIMAL * (terms + float(np.abs(b) @ np.abs(y)))
         # Multipliers are the solver's word: however large, they do not make more of what is at stake.
-        size = min(size, _MOST_AT_STAKE * (unit + terms + float(np.abs(program.c + curved) @ frame.columns)))
+        size = min(size, _MOST_AT_STAKE * (unit + terms + float(np.abs(program.c + curved) @ scaling.columns)))
         # How far a better point may lie is a guess, which does for small forces; large ones prove nothing.
         gap = open_ + diagnostic if diagnostic <= _ROUGH * size and np.isfinite(open_) else np.inf
         status = status_at(max(gap, off * size), size)
         return replace(solution, value=value, gap=gap, status=status, size=size, broken=off)
 
     def _left(self, program: ConicProgram, x: Array, y: Array, curved: Array) -> float:
-        """The sum of all terms as seen from the frame: nothing, at a cost of 0, however far from 0 it is measured."""
-        frame, step = self.frame, np.abs(x - self.frame.origin)
-        costs = np.abs(frame.cost / frame.columns * self.costs(program.c)) @ step + np.abs(curved) @ step
-        limits = np.abs(self.limits(np.where(np.isposinf(program.b), 0.0, program.b)) / frame.rows) + self.size @ step
-        return float(costs + np.abs(y - frame.prices) @ limits)
+        """The sum of all terms as seen from the scaling: nothing, at a cost of 0, however far from 0 it is measured."""
+        scaling, step = self.scaling, np.abs(x - self.scaling.origin)
+        costs = np.abs(scaling.cost / scaling.columns * self.costs(program.c)) @ step + np.abs(curved) @ step
+        limits = np.abs(self.limits(np.where(np.isposinf(program.b), 0.0, program.b)) / scaling.rows) + self.size @ step
+        return float(costs + np.abs(y - scaling.prices) @ limits)
 
     def _at_stake(self, x: Array, reduced: Array, unit: float) -> float:
         """The largest part of the costs at the answer, at least a unit.
 
         A column far from its unit has no part by being far: what it costs is what it costs where it stands.
         """
-        parts = np.abs(reduced) * np.minimum(self.frame.columns, np.abs(x))
+        parts = np.abs(reduced) * np.minimum(self.scaling.columns, np.abs(x))
         return max(unit, float(parts.max(initial=0.0)))
 
     def _in_dual_cone(self, y: Array, is_none: Mask) -> Array:
@@ -113,7 +205,9 @@ class Judge:
                 moved[rows] = inside
         return moved
 
-    def whole(self, program: ConicProgram, x: Array, gap: float, size: float, tolerance: float = OPTIMAL) -> Solution:
+    def verify_integer(
+        self, program: ConicProgram, x: Array, gap: float, size: float, tolerance: float = OPTIMAL
+    ) -> Solution:
         """A point of a mixed-integer program, `gap` above a lower bound of the solver's; it has no multipliers.
 
         That nothing lies below the lower bound is the search's word; a point below it shows that it is not true.
@@ -124,7 +218,7 @@ class Judge:
         if not np.isfinite([value, gap]).all():
             return nothing_known(program, Status.FAILED, "the value or its lower bound is not a finite number")
         broken = self._slacks(slack, np.zeros(len(program.b)))[1]
-        off = float((broken / (1 / self.frame.rows + np.abs(b) + self.size @ np.abs(x))).max(initial=0.0))
+        off = float((broken / (1 / self.scaling.rows + np.abs(b) + self.size @ np.abs(x))).max(initial=0.0))
         off = max(off, float(np.abs(x[program.integer] - np.round(x[program.integer])).max(initial=0.0)))
         size = max(size, abs(value - program.offset))
         if gap < -tolerance * size:
@@ -168,7 +262,7 @@ class Judge:
 
     def _units_of(self, cone: Cone, rows: slice) -> Array:
         """The units in which distances of a cone's rows are alike: those of products differ, others are the same."""
-        return self.frame.rows[rows] if cone.kind == "rotated" else np.ones(cone.n_rows)
+        return self.scaling.rows[rows] if cone.kind == "rotated" else np.ones(cone.n_rows)
 
 
 def _quick(matrix: sp.csr_array) -> Any:

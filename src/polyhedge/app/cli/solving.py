@@ -33,7 +33,7 @@ class Solving:
         """Let all programs of the command that is running be solved as asked; as ever where nothing was asked."""
         if self.solver is None and not self.solver_option:
             return
-        from polyhedge.solvers.choice import Solver
+        from polyhedge.solvers.options import Solver
 
         asked: dict[str, Any] = {"backend": self.solver or "auto", "highs": {}, "clarabel": {}, "options": {}}
         for text in self.solver_option or ():

@@ -215,7 +215,7 @@ class HullOracle:
     def _violated(
         self, kept: Mask, members: Indices, solved: list[tuple[float, Array, Mixture]]
     ) -> tuple[set[int], Mask]:
-        """Kept residuals that exceed the hull of the members along some solution's directions."""
+        """Cache residuals that exceed the hull of the members along some solution's directions."""
         z = np.array([solution[1] for solution in solved])
         available = np.flatnonzero(kept)
         missing: set[int] = set()

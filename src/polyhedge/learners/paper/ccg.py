@@ -47,7 +47,7 @@ from polyhedge.problems import Curvature, DecisionProblem, NoSolutionError, Piec
 from polyhedge.problems.feasible_set import compile_feasible_program
 from polyhedge.robust.scenarios import best_against
 from polyhedge.sets import Polyhedron
-from polyhedge.solvers.polyhedral import maximise_linear
+from polyhedge.solvers.linear import maximise_linear
 from polyhedge.solvers.program import Status, status_at
 from polyhedge.solvers.solve import solve
 

@@ -1,4 +1,12 @@
-r"""Robust decisions for many contexts of a linear or quadratic counterpart, without a solver for each.
+r"""Critical regions: predictions that share one active set, so that one affine map solves them all.
+
+A region is a set of flipped pairs. Its tests, $M [1; f] \ge 0$, say for any number of contexts by one matrix product
+whether they belong to it; its maps then give decision, worst-case residual and bound without a solve. A region is
+kept only if its maps satisfy the optimality conditions of the original program.
+
+Worst-case residuals of many contexts, read from the multipliers of their counterparts.
+
+Robust decisions for many contexts of a linear or quadratic counterpart, without a solver for each.
 
 Contexts are first offered to a pool of critical regions: the most promising region of each is found, and its
 optimality tested, by matrix products. Those outside go on from there by batched pivots, are proven against the
@@ -15,15 +23,119 @@ from itertools import pairwise
 
 import numpy as np
 
+from polyhedge._support.tolerances import INSIDE
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.robust.counterpart import Counterpart
-from polyhedge.robust.engine.critical_regions import Region, is_certified, lies_inside, region_at
 from polyhedge.robust.engine.pairs import DenseProgram, Pairs, complementary_pairs, independent_rows, prove
-from polyhedge.robust.engine.pivots import DualSimplex, PivotRule, PrincipalPivots, pivot_all
-from polyhedge.robust.one_blas_thread import one_blas_thread
-from polyhedge.robust.workers import in_order
-from polyhedge.robust.worst_residual import WorstResidual
+from polyhedge.robust.engine.pivots import DualSimplex, PivotRule, PrincipalPivots, Start, pivot_all, start_at
+from polyhedge.robust.threads import in_order, one_blas_thread
 from polyhedge.solvers.program import Solution, Status
+
+
+@dataclass(frozen=True)
+class Region:
+    """An active set with its tests (1 + d, n_rows) and the point X [1; f] and multipliers Y [1; f] it implies.
+
+    `is_active` tells the inequalities whose slack is zero in it.
+    """
+
+    start: Start
+    tests: Array
+    X: Array
+    Y: Array
+    is_active: Mask
+
+    def margins(self, F: Array) -> Array:
+        """How far inside the region contexts lie, as rows [1, f]; on its edge zero, outside negative."""
+        return np.asarray((F @ self.tests).min(axis=1, initial=np.inf))
+
+
+def lies_inside(margins: Array) -> Mask:
+    """Whether contexts with these margins belong to the region."""
+    return margins >= -INSIDE
+
+
+def region_at(rule: PivotRule, pairs: Pairs, flipped: Indices) -> Region | None:
+    """The region with these pairs flipped; None where its equations are singular."""
+    start = start_at(rule, flipped)
+    if start is None:
+        return None
+    n = rule.n_columns
+    if (start.tableau[rule.n_rows : rule.n_rows + 1, :n] < -INSIDE).any():
+        return None  # a negative price: not optimal anywhere
+    tests = np.ascontiguousarray(start.tableau[: rule.n_rows, n:].T)
+    v = _affine_values(rule, start)
+    is_active = pairs.at_base.copy()
+    is_active[flipped] ^= True
+    return Region(start, tests, pairs.X0 + pairs.X1 @ v, pairs.Y0 + pairs.Y1 @ v, is_active)
+
+
+def _affine_values(rule: PivotRule, start: Start) -> Array:
+    """V with v = V [1; f], by reading the tableau once for each column of [1; f]; prices belong to the first."""
+    n, each = rule.n_columns, start.tableau.shape[1] - rule.n_columns
+    M = np.zeros((each, len(start.tableau), n + 1))
+    M[0, :, :n] = start.tableau[:, :n]
+    M[:, :, n] = start.tableau[:, n:].T
+    rows, columns = np.repeat(start.rows[None], each, axis=0), np.repeat(start.columns[None], each, axis=0)
+    return rule.values(M, rows, columns)[0].T
+
+
+def is_certified(program: DenseProgram, region: Region, tolerance: float) -> bool:
+    """Whether the region's maps satisfy the program's equations for all predictions; its tests do the rest."""
+    X, Y, rows = region.X, region.Y, program.inequalities
+    slack = program.B - program.A @ X
+    force = program.C + program.A.T @ Y + (0.0 if program.P is None else program.P @ X)
+    must_vanish = np.ones(len(slack), dtype=bool)
+    must_vanish[rows] = region.is_active
+    wrong = np.abs(slack[must_vanish]).max(initial=0.0) / (1 + np.abs(X).max())
+    idle = np.abs(Y[rows[~region.is_active]]).max(initial=0.0)
+    wrong = max(wrong, max(np.abs(force).max(), idle) / (1 + np.abs(Y).max()))
+    return bool(wrong <= tolerance)
+
+
+class WorstResidual:
+    """The worst-case residual from the multipliers: of the one piece, or of the heaviest of fixed pieces."""
+
+    def __init__(self, counterpart: Counterpart) -> None:
+        blocks = [block for block in counterpart.blocks if block.row == 0]
+        self.points: Array | None = None
+        if blocks[0].certificate is None:
+            self.rows = blocks[0].equation_rows[: counterpart.problem.n_outcomes]
+            return
+        self.rows = np.array([block.inequality_row for block in blocks])
+        self.points = np.vstack([block.certificate.points for block in blocks if block.certificate is not None])
+
+    @staticmethod
+    def applies(counterpart: Counterpart) -> bool:
+        """One piece whose direction depends on the decision, or several whose directions are fixed."""
+        blocks = [block for block in counterpart.blocks if block.row == 0]
+        is_fixed = [block.certificate is not None for block in blocks]
+        return (len(blocks) == 1 and not is_fixed[0]) or (len(blocks) > 1 and all(is_fixed))
+
+    def at(self, y: Array) -> Array:
+        """Residuals (N, d) for multipliers (N, n_rows)."""
+        if self.points is None:
+            return -y[:, self.rows]
+        return self.points[y[:, self.rows].argmax(axis=1)]
+
+    def affine(self, Y: Array) -> Array | None:
+        """The residual as a map of [1; f] in a region; None where the heaviest piece may change within it."""
+        if self.points is None:
+            return -Y[self.rows]
+        weights = Y[self.rows]
+        # Any piece with weight attains the bound, and the heaviest has at least its share of 1: what rounding adds to
+        # a weight that is constant cannot take that away.
+        if np.abs(weights[:, 1:]).max(initial=0.0) > 1e-12 * (1 + np.abs(weights[:, 0]).max()):
+            return None
+        constant = np.zeros((self.points.shape[1], Y.shape[1]))
+        constant[:, 0] = self.points[weights[:, 0].argmax()]
+        return constant
+
+    def heaviest(self, weights: Array) -> Array:
+        """Residuals (N, d) of the heaviest of fixed pieces, for weights (N, n_pieces)."""
+        assert self.points is not None
+        return self.points[weights.argmax(axis=1)]
+
 
 Progress = Callable[[int, int], None]
 """Called with the number of contexts decided so far and the number of all."""
@@ -31,7 +143,7 @@ Progress = Callable[[int, int], None]
 # Below this, setting up the engine costs more than solving row by row.
 WORTH_A_POOL = 64
 _PROVEN, _TIGHT = 1e-8, 1e-6
-"""In units of the program's frame."""
+"""In units of the program's scaling."""
 # Few rows first, to fill the pool; later ones in large blocks, four times as many each time.
 _FIRST_CHUNK, _CHUNK = 256, 65_536
 # Rows of one worker's task: some milliseconds of work.
@@ -152,7 +264,7 @@ class BatchEngine:
         z = proven.x[:, self.counterpart.problem.feasible.z_columns]
         residual = self.worst.at(proven.y)
         is_open = ~(proven.is_optimal & ends.has_ended & np.isfinite(residual).all(axis=1))
-        may_tie = ~self.unique.is_seen(proven.y, self.program.frame.rows)
+        may_tie = ~self.unique.is_seen(proven.y, self.program.scaling.rows)
         return BatchDecisions(z, proven.value, residual, proven.gap, is_open, may_tie), ends.is_flipped
 
 
@@ -171,9 +283,9 @@ def batch_engine(counterpart: Counterpart, center: Array, reach: Array) -> Batch
     if solution.status is not Status.OPTIMAL:
         return None
     reach = np.concatenate([[1.0], reach])
-    frame = counterpart.solver.frame
-    assert frame is not None
-    program = DenseProgram.of(parametric, center, frame)
+    scaling = counterpart.solver.scaling
+    assert scaling is not None
+    program = DenseProgram.of(parametric, center, scaling)
     sides = bool(parametric.rhs_slope.nnz), bool(parametric.cost_slope.nnz)
     is_one_sided = program.P is None and not all(sides)
     if not len(program.inequalities) or (not is_one_sided and len(program.inequalities) > _MOST_PAIRS):
@@ -194,12 +306,12 @@ def batch_engine(counterpart: Counterpart, center: Array, reach: Array) -> Batch
 
 def _tight_inequalities(counterpart: Counterpart, program: DenseProgram, solution: Solution) -> Indices | None:
     """Inequalities that define the solution at the base, the heaviest first; None where a basis does not say."""
-    rows, solver, frame = program.inequalities, counterpart.solver, program.frame
+    rows, solver, scaling = program.inequalities, counterpart.solver, program.scaling
     if solver.is_warm:
         active = solver.solver.active_rows()
         return None if active is None else rows[active[rows]]
-    x = (solution.x - frame.origin) / frame.columns
-    slack, y = program.B[:, 0] - program.A @ x, solution.y / (frame.cost * frame.rows)
+    x = (solution.x - scaling.origin) / scaling.columns
+    slack, y = program.B[:, 0] - program.A @ x, solution.y / (scaling.cost * scaling.rows)
     tight = rows[(y[rows] > slack[rows]) | (slack[rows] <= _TIGHT)]
     return tight[np.argsort(-y[tight], kind="stable")]
 
@@ -283,7 +395,7 @@ class _Pool:
             taken += self._take(np.flatnonzero(is_flipped[k]), F[k])
         if taken:
             self.scores = np.stack(self.bounds)
-            self.may_tie += (~self.engine.unique.is_seen(np.stack(taken), self.engine.program.frame.rows)).tolist()
+            self.may_tie += (~self.engine.unique.is_seen(np.stack(taken), self.engine.program.scaling.rows)).tolist()
 
     def _take(self, flipped: Indices, F: Array) -> list[Array]:
         """Take in one region if it is certified: its multipliers at one context F, or nothing."""
@@ -312,7 +424,7 @@ class _Pool:
 def _value_form(program: DenseProgram, region: Region) -> Array:
     """The symmetric U with which the bound of a region is [1; f]'U [1; f]."""
     bend = 0.0 if program.P is None else 0.5 * program.P @ region.X
-    U = program.frame.cost * (region.X.T @ (program.C + bend))
+    U = program.scaling.cost * (region.X.T @ (program.C + bend))
     U[0] += program.offset
     return np.asarray((U + U.T) / 2)
 

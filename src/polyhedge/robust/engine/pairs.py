@@ -16,9 +16,9 @@ from polyhedge._support.tolerances import PIVOT
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.robust.engine.parametric import ParametricProgram
 from polyhedge.solvers.program import as_slice, row_kinds
-from polyhedge.solvers.scaling import Frame
+from polyhedge.solvers.scaling import Scaling
 
-# In units of the program's frame.
+# In units of the program's scaling.
 _ROUNDING = 1e-13
 _LARGEST = 1e8
 
@@ -42,10 +42,10 @@ class Pairs:
 
 @dataclass(frozen=True)
 class DenseProgram:
-    """A parametric program near one prediction as dense arrays, seen from a frame.
+    """A parametric program near one prediction as dense arrays, seen from a scaling.
 
     Each row of C, B and offset holds [there, slopes in f]; f counts from that prediction. All but the offset, which
-    makes the value, are in the frame's units.
+    makes the value, are in the scaling's units.
     """
 
     A: Array
@@ -54,42 +54,42 @@ class DenseProgram:
     P: Array | None
     offset: Array
     inequalities: Indices
-    frame: Frame
+    scaling: Scaling
 
     @classmethod
-    def of(cls, parametric: ParametricProgram, center: Array, frame: Frame) -> DenseProgram:
+    def of(cls, parametric: ParametricProgram, center: Array, scaling: Scaling) -> DenseProgram:
         """The program's arrays around a prediction; its matrix must not depend on it."""
         program = parametric.at(center)
-        seen, x, prices = frame.seen(program), frame.origin, frame.prices
+        seen, x, prices = scaling.apply(program), scaling.origin, scaling.prices
         cost_slope, rhs_slope = parametric.cost_slope.toarray(), parametric.rhs_slope.toarray()
         bend = 0.0 if program.P is None else 0.5 * float(x @ (program.P @ x))
         there = program.offset + bend + float(program.c @ x) + float(prices @ (program.A @ x - program.b))
         kinds = row_kinds(program.cones)
         return cls(
             A=seen.A.toarray(),
-            B=np.column_stack([seen.b, frame.rows[:, None] * rhs_slope]),
-            C=np.column_stack([seen.c, frame.columns[:, None] * cost_slope / frame.cost]),
+            B=np.column_stack([seen.b, scaling.rows[:, None] * rhs_slope]),
+            C=np.column_stack([seen.c, scaling.columns[:, None] * cost_slope / scaling.cost]),
             P=None if seen.P is None else seen.P.toarray(),
             offset=np.append(there, parametric.offset_slope + cost_slope.T @ x - rhs_slope.T @ prices),
             inequalities=np.flatnonzero(kinds == "nonneg"),
-            frame=frame,
+            scaling=scaling,
         )
 
     def points(self, x: Array) -> Array:
         """Points (N, n) of the program itself."""
-        return np.asarray(self.frame.origin + self.frame.columns * x)
+        return np.asarray(self.scaling.origin + self.scaling.columns * x)
 
     def maps(self, X: Array, Y: Array) -> tuple[Array, Array]:
         """Point X [1; f] and multipliers Y [1; f] as maps for the program itself."""
-        frame = self.frame
-        X, Y = frame.columns[:, None] * X, frame.cost * frame.rows[:, None] * Y
-        X[:, 0] += frame.origin
-        Y[:, 0] += frame.prices
+        scaling = self.scaling
+        X, Y = scaling.columns[:, None] * X, scaling.cost * scaling.rows[:, None] * Y
+        X[:, 0] += scaling.origin
+        Y[:, 0] += scaling.prices
         return X, Y
 
     def multipliers(self, y: Array) -> Array:
         """Multipliers (N, n_rows) of the program itself."""
-        return np.asarray(self.frame.prices + self.frame.cost * self.frame.rows * y)
+        return np.asarray(self.scaling.prices + self.scaling.cost * self.scaling.rows * y)
 
 
 def independent_rows(program: DenseProgram, wanted: Indices) -> Mask:
@@ -174,7 +174,7 @@ def prove(program: DenseProgram, pairs: Pairs, F: Array, v: Array, tolerance: fl
     wrong = np.maximum(wrong, -y[:, rows].min(axis=1, initial=0.0) / y_size)
     wrong = np.maximum(wrong, np.abs(force).max(axis=1, initial=0.0) / y_size)
     wrong = np.maximum(wrong, np.abs(gap) / (1 + np.abs(value)))
-    unit = program.frame.cost
+    unit = program.scaling.cost
     value, gap = unit * value + F @ program.offset, unit * np.abs(gap)
     return Proven(program.points(x), program.multipliers(y), value, gap, wrong <= tolerance)
 

@@ -1,4 +1,11 @@
-"""A conic program whose numbers move linearly with the context, solved at many contexts."""
+r"""A conic program whose numbers move linearly with the context, solved at many contexts.
+
+The program that is left where every piece of a cost has a fixed direction: only levels move.
+
+$$\min_{z \in Z} g_0(z) + \max_l \{y_l + p_l^\top z + c_l\}$$
+
+Whether the multipliers of a program say that its solution is the only one.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +14,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._support.validation import Array, Indices
+from polyhedge._support.tolerances import SOLVER
+from polyhedge._support.validation import Array, Indices, Mask
+from polyhedge.problems import DecisionProblem
 from polyhedge.solvers.conic import ConicSolver, solve_conic
 from polyhedge.solvers.linear import LinearSolver
-from polyhedge.solvers.mixed_integer import with_fixed_integers
-from polyhedge.solvers.program import ConicProgram, Solution, Status, status_at
-from polyhedge.solvers.scaling import Frame
-from polyhedge.solvers.solve import solve
+from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status, as_slice, row_kinds, status_at
+from polyhedge.solvers.scaling import Scaling
+from polyhedge.solvers.solve import solve, with_fixed_integers
 
 
 @dataclass(frozen=True)
@@ -43,23 +51,23 @@ class ParametricProgram:
             offset=zero.offset + float(self.offset_slope @ center),
         )
 
-    def frame_at(self, center: Array) -> Frame:
+    def scaling_at(self, center: Array) -> Scaling:
         """Where the programs near one prediction are best seen from: the solution there, if there is a proven one."""
         program = replace(self.at(center), integer=np.zeros(0, dtype=np.int64))
-        frame = Frame.of(program)
+        scaling = Scaling.of(program)
         linear = program.is_linear
-        solution = LinearSolver(program, frame=frame).solve() if linear else solve_conic(program, frame=frame)
-        return frame.around(program, solution.x, solution.y) if solution.status is Status.OPTIMAL else frame
+        solution = LinearSolver(program, scaling=scaling).solve() if linear else solve_conic(program, scaling=scaling)
+        return scaling.around(program, solution.x, solution.y) if solution.status is Status.OPTIMAL else scaling
 
 
 class ContextSolver:
     """Solve one parametric program at one prediction after the other: set up once, warm where the solver allows.
 
-    All programs are seen from one frame: a given one, else that of the first prediction.
+    All programs are seen from one scaling: a given one, else that of the first prediction.
     """
 
-    def __init__(self, parametric: ParametricProgram, frame: Frame | None = None) -> None:
-        self.parametric, self.frame = parametric, frame
+    def __init__(self, parametric: ParametricProgram, scaling: Scaling | None = None) -> None:
+        self.parametric, self.scaling = parametric, scaling
         zero = parametric.at_zero
         self.costs = _rows_with_entries(parametric.cost_slope)
         self.rhs = _rows_with_entries(parametric.rhs_slope)
@@ -69,17 +77,17 @@ class ContextSolver:
         self.is_warm = zero.is_linear and not len(zero.integer)
 
     def _set_up(self, program: ConicProgram, center: Array) -> None:
-        self.frame = self.parametric.frame_at(center) if self.frame is None else self.frame
+        self.scaling = self.parametric.scaling_at(center) if self.scaling is None else self.scaling
         if self.is_warm:
             varying = np.union1d(self.rhs, self.entry_rows)
-            self.solver = LinearSolver(program, varying_rows=varying, frame=self.frame)
+            self.solver = LinearSolver(program, varying_rows=varying, scaling=self.scaling)
         else:
-            self.conic = ConicSolver(program, frame=self.frame)
+            self.conic = ConicSolver(program, scaling=self.scaling)
 
     @property
     def row_units(self) -> Array | None:
-        """What rows are measured in; None where nothing was seen from a frame, such as programs of whole numbers."""
-        return None if self.frame is None else self.frame.rows
+        """What rows are measured in; None where nothing was seen from a scaling, such as programs of whole numbers."""
+        return None if self.scaling is None else self.scaling.rows
 
     def forget(self) -> None:
         """Begin anew: what comes next does not depend on what was solved before."""
@@ -116,3 +124,78 @@ def _with_duals(program: ConicProgram, solution: Solution) -> Solution:
 
 def _rows_with_entries(matrix: sp.csr_array) -> Indices:
     return np.flatnonzero(np.diff(matrix.indptr))
+
+
+def level_program(problem: DecisionProblem) -> ParametricProgram:
+    """The program with the levels y (L,) as its context; its last L rows are the pieces."""
+    pieces, program = problem.structure.pieces, problem.feasible.program
+    n_columns, n_rows = len(program.c) + 1, len(program.b)
+    rows = np.zeros((len(pieces), n_columns))
+    rows[:, problem.feasible.z_columns] = pieces.p
+    rows[:, -1] = -1.0
+    padded = sp.hstack([program.A, sp.csr_array((n_rows, 1))], format="csr")
+    at_zero = ConicProgram(
+        c=np.append(program.c, 1.0),
+        A=sp.vstack([padded, sp.csr_array(rows)], format="csr"),
+        b=np.concatenate([program.b, -pieces.c]),
+        cones=(*program.cones, Cone("nonneg", len(pieces))),
+        P=None if program.P is None else sp.block_diag([program.P, sp.csr_array((1, 1))], format="csr"),
+        offset=program.offset,
+        integer=program.integer,
+    )
+    slope = np.vstack([np.zeros((n_rows, len(pieces))), -np.eye(len(pieces))])
+    return ParametricProgram(
+        at_zero,
+        cost_slope=sp.csr_array((n_columns, len(pieces))),
+        entry_slope=sp.csr_array((at_zero.A.nnz, len(pieces))),
+        rhs_slope=sp.csr_array(slope),
+        offset_slope=np.zeros(len(pieces)),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Uniqueness:
+    """Limits with positive multipliers hold with equality in every solution.
+
+    As many of them as there are columns, with the equations and the curvature of the cost, leave one solution. Fewer
+    may leave more: that is where to look for ties.
+
+    Attributes
+    ----------
+    inequalities : rows with multipliers that are not negative.
+    missing : how many multipliers must be positive.
+    is_decidable : whether multipliers tell: not for whole decisions.
+    prices_move : whether multipliers change with the context.
+    """
+
+    inequalities: Indices | slice
+    missing: int
+    is_decidable: bool
+    prices_move: bool
+
+    @classmethod
+    def of(cls, parametric: ParametricProgram) -> Uniqueness:
+        """What must hold of the multipliers of this program."""
+        zero = parametric.at_zero
+        kinds = row_kinds(zero.cones)
+        is_curved = zero.P is not None and zero.P.nnz > 0
+        curvature = int(np.linalg.matrix_rank(zero.P.toarray())) if is_curved and zero.P is not None else 0
+        missing = len(zero.c) - int((kinds == "zero").sum()) - curvature
+        # A round set or limit has no two decisions of one worst case but along a ray.
+        missing = 0 if np.isin(kinds, ("soc", "rotated")).any() else missing
+        moves = bool(parametric.cost_slope.nnz or parametric.entry_slope.nnz or is_curved)
+        return cls(as_slice(np.flatnonzero(kinds == "nonneg")), missing, not len(zero.integer), moves)
+
+    def is_seen(self, y: Array, rows: Array | None) -> Mask:
+        """For multipliers (N, m), whether they say that there is one solution.
+
+        `rows` (m,) are the units of the program's rows in its scaling: prices of one limit are compared with those
+        of another. There are none where multipliers do not tell.
+        """
+        if not self.is_decidable or rows is None:
+            return np.zeros(len(y), dtype=bool)
+        own = y[:, self.inequalities] / rows[self.inequalities]
+        largest = np.maximum(own.max(axis=1, initial=0.0), -own.min(axis=1, initial=0.0))
+        with np.errstate(invalid="ignore"):
+            positive = own > SOLVER * largest[:, None]
+        return np.asarray(np.count_nonzero(positive, axis=1) >= self.missing)

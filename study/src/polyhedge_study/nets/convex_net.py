@@ -19,7 +19,7 @@ from polyhedge.sets.shape import (
     row_products,
     score_in_blocks,
 )
-from polyhedge.solvers.polyhedral import maximise_linear
+from polyhedge.solvers.linear import maximise_linear
 from polyhedge.solvers.program import Cone, ConicForm
 from polyhedge_study.inside import Array, as_finite, as_rows
 

@@ -1,4 +1,11 @@
-r"""Robust decisions where something is known of outcomes: the support enters only where it binds.
+r"""How far a set reaches along fixed directions when it is cut by what is known of outcomes.
+
+$$h_l(f) = \max \{q_l^\top e : e \in P,\ A (f + e) \le h\}$$
+
+Where a worst residual of the whole set lies within the support around a prediction, its reach is that of the cut set,
+and one search serves all predictions. Only for the others is the cut set searched.
+
+Robust decisions where something is known of outcomes: the support enters only where it binds.
 
 A set that is not cut by the support is larger, so that its robust cost is a bound for the cut set's. It is also the
 cut set's own where a worst residual of every tight piece lies within the support: the decision's multipliers weigh
@@ -11,6 +18,7 @@ small program whose numbers are these reaches. Integer decisions have no multipl
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -20,12 +28,111 @@ from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.decisions import Decisions, tight_facets
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.pieces import Pieces
-from polyhedge.robust.cut_reach import CutReach, Reach
-from polyhedge.robust.engine.parametric import ContextSolver
-from polyhedge.robust.levels import level_program
-from polyhedge.robust.uniqueness import Uniqueness
+from polyhedge.robust.engine.parametric import ContextSolver, Uniqueness, level_program
+from polyhedge.robust.support import SupportCertificate, form_at, maximise
 from polyhedge.sets import UncertaintySet
-from polyhedge.solvers.program import Solution, Status
+from polyhedge.solvers.linear import LinearSolver
+from polyhedge.solvers.program import ConicForm, ConicProgram, Solution, SolverError, Status
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Along L directions at one prediction: values (L,), worst residuals (L, d), multipliers of the set's own rows."""
+
+    values: Array
+    points: Array
+    multipliers: Array
+
+
+class CutReach:
+    """The reach of one set along given directions, around any prediction.
+
+    Parameters
+    ----------
+    form : the residual set, linear.
+    directions : (L, d)
+    support_rows : A, h of the known support {u : A u <= h}.
+    free : the reach of the whole set, where it is known.
+    """
+
+    def __init__(
+        self,
+        form: ConicForm,
+        directions: Array,
+        support_rows: tuple[Array, Array],
+        free: SupportCertificate | None = None,
+    ) -> None:
+        self.form, self.directions = form, directions
+        self.A, self.h = support_rows
+        self.free = maximise(form, directions) if free is None else free
+        self.at_points = self.free.points @ self.A.T
+        self._solver: LinearSolver | None = None
+
+    @classmethod
+    def of(
+        cls, shape: UncertaintySet, radius: float, directions: Array, support_rows: tuple[Array, Array]
+    ) -> CutReach | None:
+        """None where the set is round, or no reach could be found."""
+        form = shape.conic_form(radius)
+        if any(cone.kind == "soc" for cone in form.cones):
+            return None
+        try:
+            return cls(form, directions, support_rows)
+        except SolverError:  # the whole program says context by context how it ended
+            return None
+
+    def is_free(self, centers: Array) -> Mask:
+        """Where the worst residual of the whole set lies within the support (N, L)."""
+        at_centers = centers @ self.A.T
+        room = self.h - at_centers + INSIDE * (np.abs(self.h) + np.abs(centers) @ np.abs(self.A).T)
+        lies_inside = np.ones((len(centers), len(self.directions)), dtype=bool)
+        for row in range(len(self.h)):
+            with np.errstate(invalid="ignore"):
+                lies_inside &= self.at_points[:, row] <= room[:, row, None]
+        return lies_inside & np.isfinite(self.free.values)
+
+    def start(self) -> Reach:
+        """The reach of the whole set."""
+        free = self.free
+        return Reach(free.values.copy(), free.points.copy(), free.multipliers[:, : len(self.form.g)].copy())
+
+    def cut(self, reach: Reach, center: Array, which: Indices) -> bool:
+        """Put the reach of the cut set at some directions; False where it is empty, unbounded or not found."""
+        n_own, d = len(self.form.g), self.directions.shape[1]
+        solver = self._cut_solver(center)
+        for k in which:
+            solver.change_costs(np.arange(d), -self.directions[k])
+            solution = solver.solve()
+            if solution.status is not Status.OPTIMAL:
+                return False
+            reach.values[k], reach.points[k] = -solution.value, solution.x[:d]
+            reach.multipliers[k] = solution.y[:n_own]
+        return True
+
+    def forget(self) -> None:
+        """Begin anew: what comes next does not depend on what was searched before."""
+        if self._solver is not None:
+            self._solver.highs.clearSolver()
+
+    def _cut_solver(self, center: Array) -> LinearSolver:
+        rows = len(self.form.g) + np.arange(len(self.h))
+        if self._solver is None:
+            nowhere = np.zeros(self.directions.shape[1])
+            cut = form_at(_Given(self.form), 0.0, nowhere, (self.A, self.h))  # type: ignore[arg-type]
+            program = ConicProgram(c=np.zeros(cut.G.shape[1]), A=cut.G, b=cut.g, cones=cut.cones)
+            self._solver = LinearSolver(program, varying_rows=rows)
+        self._solver.change_rhs(rows, self.h - self.A @ center)
+        return self._solver
+
+
+@dataclass(frozen=True)
+class _Given:
+    """A set by its form alone."""
+
+    form: ConicForm
+
+    def conic_form(self, radius: float) -> ConicForm:
+        return self.form
 
 
 def has_support_to_spare(problem: DecisionProblem) -> bool:
@@ -77,7 +184,7 @@ class ByReach:
         """The program of the levels, seen from a usual prediction."""
         program, free = level_program(self.problem), self.reach.free.values
         usual = np.where(np.isfinite(free), free, 0.0) + self.pieces.q @ self.reference
-        return ContextSolver(program, program.frame_at(usual))
+        return ContextSolver(program, program.scaling_at(usual))
 
     @cached_property
     def unique(self) -> Uniqueness:

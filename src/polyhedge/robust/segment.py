@@ -13,12 +13,11 @@ import numpy as np
 
 from polyhedge._support.tolerances import ROUNDING
 from polyhedge._support.validation import Array, Indices, Mask
+from polyhedge.decisions import BLOCK
 from polyhedge.problems.segment import Segment
 from polyhedge.robust.support import Maximiser
 from polyhedge.solvers.program import ConicForm
 
-BLOCK = 8192
-"""Contexts taken together: their numbers should stay in the processor's cache."""
 _SAME = 1e-10
 """Share of the distance between the worst cases of both ends up to which two of them are one."""
 _FEW = 32

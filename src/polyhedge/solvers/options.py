@@ -130,7 +130,7 @@ def _check_clarabel(options: Mapping[str, Any]) -> None:
 
 def _check_backend(backend: Any, options: Mapping[str, Any]) -> None:
     if backend != "auto":
-        from polyhedge.solvers.named import check_named
+        from polyhedge.solvers.solve import check_named
 
         check_named(backend)
     elif options:

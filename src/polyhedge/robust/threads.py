@@ -2,6 +2,8 @@
 
 Threads serve here: HiGHS, Clarabel and NumPy let go of the interpreter while they compute, and nothing that a user
 wrote has to be pickled or imported again.
+
+Small matrix products by one thread: where other work runs on the cores, many threads wait for each other.
 """
 
 from __future__ import annotations
@@ -9,8 +11,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from contextvars import copy_context
-from typing import TypeVar
+from threading import Lock
+from typing import Any, TypeVar
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -34,3 +38,49 @@ def check_jobs(n_jobs: int | None) -> int:
     if isinstance(n_jobs, bool) or not isinstance(n_jobs, int) or n_jobs < 1:
         raise ValueError(f"n_jobs must be a positive integer or None for all cores, got {n_jobs!r}.")
     return n_jobs
+
+
+_lock = Lock()
+_inside: list[Any] = []
+"""For each call that is under way one entry; the first holds what to restore, when the last has ended."""
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Keep matrix products to one thread of this process, and restore what was set when no call is left inside.
+
+    Learning and planning run in threads of their own (`workers.py`), whose products are small: with as many threads
+    each they took twice the time of the processor on a busy machine.
+
+    The number of threads is one for the whole process: calls that overlap must not restore each other's.
+    """
+    _enter()
+    try:
+        yield
+    finally:
+        _leave()
+
+
+def _enter() -> None:
+    with _lock:
+        _inside.append(None if _inside else _controller().limit(limits=1, user_api="blas"))
+
+
+def _leave() -> None:
+    with _lock:
+        limit = _inside[0]
+        _inside.pop()
+        if not _inside:
+            limit.restore_original_limits()
+
+
+_known: list[Any] = []
+
+
+def _controller() -> Any:
+    """The libraries of this process that multiply matrices: looked for once, which takes milliseconds."""
+    if not _known:
+        from threadpoolctl import ThreadpoolController
+
+        _known.append(ThreadpoolController())
+    return _known[0]
