@@ -35,7 +35,7 @@ from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron
 from polyhedge.solvers import bilinear, conic
 from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status
 from polyhedge.solvers.scaling import Scaling
-from polyhedge.solvers.verify import Judge, in_dual_cone, nothing_known, outside
+from polyhedge.solvers.verify import Verifier, in_dual_cone, nothing_known, outside
 
 OPTIMAL = highspy.HighsModelStatus.kOptimal
 
@@ -301,7 +301,7 @@ TWICE = ConicProgram(  # x_0 + x_1 = 1 is said twice; the least of x_0 + 2 x_1 i
 @pytest.mark.parametrize("much", [1e6, 1e10, 1e14, 1e16])
 def test_multipliers_that_are_moved_between_rows_which_say_the_same_make_no_more_of_what_is_at_stake(much) -> None:
     point = Solution(np.array([0.0, 1.0]), np.array([much - 1, -much, 0.0, 1.0]), np.nan, Status.OPTIMAL)
-    judged = Judge(TWICE, Scaling.of(TWICE)).judged(TWICE, point)
+    judged = Verifier(TWICE, Scaling.of(TWICE)).verify(TWICE, point)
     assert judged.status is not Status.OPTIMAL
     assert judged.size < 1e3
 
@@ -556,14 +556,14 @@ def test_a_point_outside_a_cone_or_with_multipliers_outside_its_dual_is_not_opti
     y = in_dual_cone(cone, rng.normal(size=n))
     # Minimise y'x over the cone: x = 0 is best, and y proves it.
     program = ConicProgram(y, sp.csr_array(-np.eye(n)), np.zeros(n), (cone,))
-    judge = Judge(program, Scaling.of(program))
+    verifier = Verifier(program, Scaling.of(program))
     claim = Solution(np.zeros(n), y, np.nan, ph.Status.OPTIMAL)
-    assert judge.judged(program, claim).status is ph.Status.OPTIMAL
+    assert verifier.verify(program, claim).status is ph.Status.OPTIMAL
     outer = -members(rng, cone)
-    assert judge.judged(program, replace(claim, x=outer)).status is not ph.Status.OPTIMAL
+    assert verifier.verify(program, replace(claim, x=outer)).status is not ph.Status.OPTIMAL
     other = replace(program, c=-members(rng, cone))  # has no least value: whatever proves one is not in the dual cone
-    judge = Judge(other, Scaling.of(other))
-    assert judge.judged(other, replace(claim, y=other.c)).status is not ph.Status.OPTIMAL
+    verifier = Verifier(other, Scaling.of(other))
+    assert verifier.verify(other, replace(claim, y=other.c)).status is not ph.Status.OPTIMAL
 
 
 # Size
@@ -574,13 +574,13 @@ def test_optimal_means_a_gap_that_is_small_beside_the_terms_of_the_value_however
     """A column that stands nowhere and has a far unit does not make a gap small."""
     A = sp.csr_array([[1.0, 0.0], [-1.0, 0.0], [0.0, -1 / far], [0.0, 1 / far]])
     program = ConicProgram(np.array([1.0, 1.0]), A, np.array([1.0, 1.0, 0.0, 1.0]), (Cone("nonneg", 4),))
-    judge = Judge(program, Scaling.of(program))
+    verifier = Verifier(program, Scaling.of(program))
     for short in (1e-3, 1e-4, 1e-5):
         x, y = np.array([-1 + short, 0.0]), np.array([0.0, 1.0, far, 0.0])
-        claimed = judge.judged(program, Solution(x, y, np.nan, ph.Status.OPTIMAL))
+        claimed = verifier.verify(program, Solution(x, y, np.nan, ph.Status.OPTIMAL))
         assert claimed.gap == pytest.approx(short)
         assert claimed.status is ph.Status.STOPPED_EARLY
-    best = judge.judged(program, Solution(np.array([-1.0, 0.0]), y, np.nan, ph.Status.OPTIMAL))
+    best = verifier.verify(program, Solution(np.array([-1.0, 0.0]), y, np.nan, ph.Status.OPTIMAL))
     assert best.status is ph.Status.OPTIMAL
 
 

@@ -161,7 +161,7 @@ class _PricesChange(_Linear):
     def __init__(self, problem: DecisionProblem, cuts: Cuts) -> None:
         super().__init__(problem, cuts, cuts.B[:, 1:], cuts.B[:, 0])
         self.level = np.array([len(self.prices) - 1])
-        frame, whole = self.solver.frame, self.solver.program
+        frame, whole = self.solver.scaling, self.solver.program
         is_equation = row_kinds(whole.cones) == "zero"
         self.units = frame.columns
         self.equations = frame.rows[is_equation, None] * whole.A[is_equation].toarray() * self.units
@@ -202,7 +202,7 @@ class _PricesChange(_Linear):
         else:
             origin = np.zeros_like(origin)
         whole = replace(self.solver.program, c=costs)
-        moving = MovingProgram.of(whole, self.columns, slope, origin, self.solver.frame)
+        moving = MovingProgram.of(whole, self.columns, slope, origin, self.solver.scaling)
         return Corners(moving, self.solver, starts)
 
 

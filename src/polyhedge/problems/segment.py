@@ -158,7 +158,7 @@ class _Least:
     @property
     def unit(self) -> float:
         """What the solver measures decisions in, within a factor of four of their size."""
-        return float(self.solver.frame.columns[self.columns].max())
+        return float(self.solver.scaling.columns[self.columns].max())
 
     def __call__(self, costs: Array) -> Array | None:
         self.solver.change_costs(self.columns, costs)
