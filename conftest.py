@@ -67,15 +67,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if missing:
         pytest.skip(f"needs {', '.join(missing)}")
     is_example = isinstance(item, pytest.DoctestItem)
-    _with_contest("example" if is_example else "whole" if item.get_closest_marker("contest") else "none")
+    _with_selection("example" if is_example else "whole" if item.get_closest_marker("selection") else "none")
 
 
 CONTESTS: dict[bytes, tuple[str, str]] = {}
-"""What contests of examples have said: many examples have the same rows."""
+"""What selections of examples have said: many examples have the same rows."""
 
 
-def _with_contest(kind: str) -> None:
-    """Whether plain numbers have the contest of `predictor="auto"`: it takes longer than most tests, and few are of it.
+def _with_selection(kind: str) -> None:
+    """Whether plain numbers have the selection of `predictor="auto"`: it takes longer than most tests, and few are of
+    it.
 
     Without it the smooth ridge is taken, which also wins on the data of nearly all tests. Raw frames keep theirs.
     Examples have it once for the same rows and settings.

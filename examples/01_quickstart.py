@@ -43,7 +43,7 @@ problem = ph.DecisionProblem(
 )
 
 # %%
-# `fit` deals the buildings into three parts: the first two make a plan, the third calibrates its bound.
+# `fit` deals the buildings into three parts: the first two make a policy, the third calibrates its bound.
 
 own = {"alpha": 0.1, "random_state": 0}
 forest = RandomForestRegressor(n_estimators=25, random_state=0)
@@ -52,7 +52,7 @@ decider.fit(X, Y, groups=tables.history[group])
 decisions = decider.decide(X_test)
 for row in range(3):
     print(f"install {decisions.z[row].round(1)}: costs at most {decisions.cost_bound[row]:.1f}")
-print(decider.plan_.why())
+print(decider.policy_.why())
 
 # %%
 # What one would do instead, with the same rows: install what the forest says, or guard against every outcome of a
@@ -71,7 +71,7 @@ class WhatTheForestSays(RandomForestRegressor):
 rule = WhatTheForestSays(n_estimators=25, random_state=0)
 ways = {
     "planned (default)": decider,
-    "trust the forecast": ph.RobustDecider(problem, forest, plan=rule, **own).fit(X, Y, groups=tables.history[group]),
+    "trust the forecast": ph.RobustDecider(problem, forest, policy=rule, **own).fit(X, Y, groups=tables.history[group]),
     "learned set": ph.RobustDecider(problem, forest, guarantee="outcome", **own).fit(
         X, Y, groups=tables.history[group]
     ),

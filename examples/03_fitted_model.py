@@ -3,8 +3,8 @@ A model that is fitted already
 ==============================
 
 Often the forecast exists: it was trained last year, by another team, on other rows. Wrapped as it is, it costs no rows:
-all of them learn and calibrate. A biased forecast is as valid, and costs little more, because the plan learns the bias;
-what costs is a forecast that knows less.
+all of them learn and calibrate. A biased forecast is as valid, and costs little more, because the policy learns the
+bias; what costs is a forecast that knows less.
 
 The rows are real: riders of the bike share of Washington, hour by hour through 2011, casual and registered (in the
 package ISLP, BSD-3-Clause). How many bikes should stand ready for either? One that stands idle costs 1, one that is
@@ -51,9 +51,9 @@ for name, predictor in forecasts.items():
 
 # %%
 # What a user would do instead: have ready what the forest says, or guard against a box of intervals, one for each kind
-# of riders, each with half of the risk (Bonferroni). The rule gets its bound as a plan of one's own.
+# of riders, each with half of the risk (Bonferroni). The rule gets its bound as a policy of one's own.
 
-trusted = ph.RobustDecider(problem, FrozenEstimator(forest), plan=forest.predict, split="time", random_state=0)
+trusted = ph.RobustDecider(problem, FrozenEstimator(forest), policy=forest.predict, split="time", random_state=0)
 decided["trust the forest"] = trusted.fit(**rows).decide(X_test)
 
 errors = np.abs(rows["Y"] - forest.predict(rows["X"]))
@@ -90,5 +90,5 @@ plt.show()
 # **Lesson.** Any forecast can be wrapped; what it knows decides what the promise costs. A bias that is the same at
 # every hour costs next to nothing on average, because the learning rows show it, and raises the bound by a tenth.
 # Trusting the forest, or a box around it, costs more in both: a missing bike is dearer than an idle one, and neither
-# knows. Where we do not win: autumn is not like the summer before it, and in time order the plan's low bounds held
+# knows. Where we do not win: autumn is not like the summer before it, and in time order the policy's low bounds held
 # less often than promised. The last column compares bounds that would have held alike.

@@ -65,7 +65,7 @@ own = {"split": "time", "random_state": 0}
 ways = {
     "planned (default)": ph.RobustDecider(problem, forecast, **own),
     "set, every schedule": ph.RobustDecider(problem, forecast, guarantee="outcome", **own),
-    "trust the forecast": ph.RobustDecider(problem, forecast, plan=trust_the_forecast, **own),
+    "trust the forecast": ph.RobustDecider(problem, forecast, policy=trust_the_forecast, **own),
 }
 decided = {}
 print(f"{'':20} {'bound':>6} {'cost':>6} {'held':>6}  days with plant 1, 2, 3, 4")
@@ -92,7 +92,7 @@ fig.tight_layout()
 plt.show()
 
 # %%
-# **Lesson.** Plants start where the margin above the forecast needs them. The plan holds about as often as promised
+# **Lesson.** Plants start where the margin above the forecast needs them. The policy holds about as often as promised
 # and costs least, though not clearly less than trusting the forecast: four plants leave few schedules to choose from.
 # Where we do not win: set and forecast have the lower bounds here. Theirs held less often than nine of ten, the set's
 # far less, because these days are not quite like those before; a bound is worth as much as the share that it holds in.

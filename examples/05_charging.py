@@ -31,7 +31,7 @@ problem = ph.DecisionProblem(decision=z, cost=lambda z, u: u @ z, constraints=[c
 forecast = make_pipeline(StandardScaler(), Ridge(10.0))
 
 # %%
-# Three ways: a set that guards every schedule, a plan that guards the one taken, and the ten cheapest hours of the
+# Three ways: a set that guards every schedule, a policy that guards the one taken, and the ten cheapest hours of the
 # forecast, guarded as a policy of one's own. The policy's forecast has seen the training years only.
 
 own_forecast = make_pipeline(StandardScaler(), Ridge(10.0)).fit(X[parts["train"]], Y[parts["train"]])
@@ -45,8 +45,8 @@ def cheapest_hours(rows):
 
 ways = {
     "set, every schedule": ph.RobustDecider(problem, forecast, guarantee="outcome", split="time", random_state=0),
-    "plan, this schedule": ph.RobustDecider(problem, forecast, guarantee="cost", split="time", random_state=0),
-    "cheapest hours, guarded": ph.RobustDecider(problem, forecast, plan=cheapest_hours, split="time", random_state=0),
+    "policy, this schedule": ph.RobustDecider(problem, forecast, guarantee="cost", split="time", random_state=0),
+    "cheapest hours, guarded": ph.RobustDecider(problem, forecast, policy=cheapest_hours, split="time", random_state=0),
 }
 schedules = {}
 print(f"{'2020':24} {'bound':>7} {'realised':>9} {'held':>6}")
@@ -58,7 +58,7 @@ for name, decider in ways.items():
 
 # %%
 # How often each hour is charged. The set has to be large in 24 dimensions, and its schedule is nearly the same every
-# day; the plan follows the forecast.
+# day; the policy follows the forecast.
 
 fig, axes = plt.subplots(1, 3, figsize=(9, 2.8), sharey=True)
 for ax, (name, schedule) in zip(axes, schedules.items(), strict=True):
@@ -70,7 +70,7 @@ plt.show()
 
 # %%
 # **Lesson.** Whoever takes one schedule should guard one schedule: the set pays for guarding all of them in bound and
-# in cost. The plan does not win against the simplest rule here. For a cost that is linear in the prices the cheapest
+# in cost. The policy does not win against the simplest rule here. For a cost that is linear in the prices the cheapest
 # hours are nearly the best that can be done, and guarded they are as good or a little better. In 2020 prices fell, and
 # bounds from 2019 held about as often as promised; what happened when they rose in 2021 is a matter of calibration
 # over time.

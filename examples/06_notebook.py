@@ -68,8 +68,8 @@ def as_last_week(rows):
 
 rows = {"planned (default)": (decider, evaluation)}
 first = X["rolls_week"].isna().sum()  # the rule cannot decide rows of the first week
-for name, plan in {"as last week": as_last_week, "a tenth more": lambda rows: 1.1 * as_last_week(rows)}.items():
-    guarded = ph.RobustDecider(problem, plan=plan, split="time", random_state=0).fit(X[first:-n], Y[first:-n])
+for name, policy in {"as last week": as_last_week, "a tenth more": lambda rows: 1.1 * as_last_week(rows)}.items():
+    guarded = ph.RobustDecider(problem, policy=policy, split="time", random_state=0).fit(X[first:-n], Y[first:-n])
     rows[name] = guarded, guarded.evaluate(*test)
 pd.DataFrame(
     {name: [float(e.worst_case_cost), float(e.realised_cost), float(e.bound_held)] for name, (_, e) in rows.items()},

@@ -35,7 +35,7 @@ quantile = MultiOutputRegressor(
 )
 
 # %%
-# Four ways, each with a bound that was calibrated on rows which did nothing else. `plan=` takes any policy: an
+# Four ways, each with a bound that was calibrated on rows which did nothing else. `policy=` takes any policy: an
 # estimator is trained on the training rows, a function is taken as it is. A policy must give decisions that can be
 # taken, and a forecast may fall below zero.
 
@@ -60,8 +60,8 @@ own = {"split": "time", "random_state": 0}
 ways = {
     "planned (default)": ph.RobustDecider(problem, forecast, guarantee="cost", **own),
     "set, every order": ph.RobustDecider(problem, forecast, learner=ph.learners.OneSidedBox(), **own),
-    "make the forecast": ph.RobustDecider(problem, forecast, plan=NotBelowZero(forecast), **own),
-    "quantile boosting": ph.RobustDecider(problem, forecast, plan=NotBelowZero(quantile), **own),
+    "make the forecast": ph.RobustDecider(problem, forecast, policy=NotBelowZero(forecast), **own),
+    "quantile boosting": ph.RobustDecider(problem, forecast, policy=NotBelowZero(quantile), **own),
 }
 found = {}
 print(f"{'':20} {'bound':>7} {'cost':>7} {'held':>6}")
@@ -90,6 +90,6 @@ plt.show()
 
 # %%
 # **Lesson.** Making what the forecast says costs more than it seems, because a shortage is dearer than waste. A
-# quantile model that is made for such costs comes nearest to the plan, which has quantile models of its own among its
+# quantile model that is made for such costs comes nearest to the policy, which has quantile models of its own among its
 # rules; where one is at hand, guarding it takes a line. Nobody keeps to nine days of ten here but the set, which pays
 # for it with twice the bound: the last year is not quite like those before, and a split in time does not hide it.

@@ -2,7 +2,7 @@
 Your own rule, with a promise
 =============================
 
-A policy that is in use need not be given up: `plan=` guards any rule. Here the kitchen of a restaurant prepares "the
+A policy that is in use need not be given up: `policy=` guards any rule. Here the kitchen of a restaurant prepares "the
 mean of the last four such weekdays, and a fifth more". What does a day cost at most, in nine days of ten? And what
 would another rule promise?
 
@@ -54,16 +54,16 @@ class Quantiles(BaseEstimator):
 
 
 # %%
-# The rule at several margins, quantile regression, and the plan that Polyhedge makes. A choice among margins by these
-# calibrated bounds would void the promise: `decider.frontier()` shows judged figures that one may choose by.
+# The rule at several margins, quantile regression, and the policy that Polyhedge makes. A choice among margins by these
+# calibrated bounds would void the promise: `decider.frontier()` shows scored figures that one may choose by.
 
-forecast = make_pipeline(StandardScaler(), Ridge(10.0))  # what the plan starts from
-plans = {f"kitchen + {share:.0%}": with_margin(share) for share in (0.0, 0.2, 0.4, 0.6)}
-plans |= {"quantiles": Quantiles(), "planned": None}
+forecast = make_pipeline(StandardScaler(), Ridge(10.0))  # what the policy starts from
+policies = {f"kitchen + {share:.0%}": with_margin(share) for share in (0.0, 0.2, 0.4, 0.6)}
+policies |= {"quantiles": Quantiles(), "planned": None}
 figures = {}
 print(f"{'':14} {'bound':>6} {'cost':>6} {'held':>6} {'bound if 9 of 10 had held':>26}")
-for name, plan in plans.items():
-    decider = ph.RobustDecider(problem, forecast, plan=plan, split="time", random_state=0).fit(*past)
+for name, policy in policies.items():
+    decider = ph.RobustDecider(problem, forecast, policy=policy, split="time", random_state=0).fit(*past)
     decisions = decider.decide(test[0])
     costs = problem.evaluate(decisions.z, test[1].to_numpy())
     bound, excess = decisions.cost_bound.mean(), costs - decisions.cost_bound
@@ -85,7 +85,7 @@ plt.show()
 
 # %%
 # **Lesson.** Any rule can be given a bound; whether it is a good rule shows beside another. Where we do not win: the
-# plan costs least on average, but the kitchen's own margin of a fifth costs hardly more and has the lower bound, also
+# policy costs least on average, but the kitchen's own margin of a fifth costs hardly more and has the lower bound, also
 # if both had held in nine days of ten (the last column). A year and a half is little to learn seven dishes from, and
-# the mean of the last four weekdays follows the season by itself. With ``caution=1`` the plan is judged by its bound
+# the mean of the last four weekdays follows the season by itself. With ``caution=1`` the policy is scored by its bound
 # alone.

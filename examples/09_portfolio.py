@@ -36,7 +36,7 @@ mean = DummyRegressor()
 ways = {
     "planned (default)": ph.RobustDecider(problem, mean, guarantee="cost", split="time", random_state=0),
     "one-sided box": ph.RobustDecider(problem, mean, learner=ph.learners.OneSidedBox(), split="time", random_state=0),
-    "a twentieth each": ph.RobustDecider(problem, mean, plan=even, split="time", random_state=0),
+    "a twentieth each": ph.RobustDecider(problem, mean, policy=even, split="time", random_state=0),
 }
 bounds, losses = {}, {}
 print(f"{'':20} {'bound':>6} {'mean loss':>9} {'held':>6} {'bound if 9 of 10 had held':>26}")

@@ -27,7 +27,7 @@ problem = ph.problems.newsvendor(overage=1.0, underage=4.0, names=["riders"])
 trees = HistGradientBoostingRegressor(max_iter=100, random_state=0)
 
 # %%
-# The plan, and what a user would do instead: have ready what the forecast says, or a quantile of it at the level that
+# The policy, and what a user would do instead: have ready what the forecast says, or a quantile of it at the level that
 # such costs ask for, 4 / (1 + 4). Each is guarded with the same rows.
 
 
@@ -45,10 +45,10 @@ class AtLeastNone(HistGradientBoostingRegressor):
 
 quantile = AtLeastNone(loss="quantile", quantile=0.8, max_iter=100, random_state=0)
 forecast = AtLeastNone(max_iter=100, random_state=0)
-plans = {"planned (default)": None, "trust the forecast": forecast, "quantile": quantile}
+policies = {"planned (default)": None, "trust the forecast": forecast, "quantile": quantile}
 deciders = {
-    name: ph.RobustDecider(problem, trees, plan=plan, split="time", random_state=0).fit(X[past], Y[past]["riders"])
-    for name, plan in plans.items()
+    name: ph.RobustDecider(problem, trees, policy=policy, split="time", random_state=0).fit(X[past], Y[past]["riders"])
+    for name, policy in policies.items()
 }
 
 # %%
@@ -78,7 +78,7 @@ fig, ax = plt.subplots(figsize=(6.4, 3))
 for (name, frame), color in zip(decided.items(), ("#1b4f7a", "#c98a3b", "#4f86b5"), strict=True):
     ax.plot(frame["cost_bound"].groupby(frame.index.hour).mean(), color=color, label=f"bound, {name}")
 came = np.array([costs["planned (default)"][frame.index.hour == hour].mean() for hour in range(24)])
-ax.plot(came, color="0.4", lw=1, ls="--", label="cost of the plan")
+ax.plot(came, color="0.4", lw=1, ls="--", label="cost of the policy")
 ax.set(xlabel="hour of the day", ylabel="mean of an hour")
 ax.legend(frameon=False, fontsize=8)
 fig.tight_layout()
@@ -86,5 +86,5 @@ plt.show()
 
 # %%
 # **Lesson.** A fitted model is small and sends well. ``ph.distributed.decide_parquet`` does the same for Parquet files
-# of any size in bounded memory. The plan has the lowest bound and the lowest cost of the three; all hold a little less
-# often than promised, because the city rode more from year to year than the calibration rows knew.
+# of any size in bounded memory. The policy has the lowest bound and the lowest cost of the three; all hold a little
+# less often than promised, because the city rode more from year to year than the calibration rows knew.

@@ -40,7 +40,7 @@ def cheapest_hours(rows):
 found = {}
 print(f"{'EUR a day':9} {'bound':>6} {'cost':>6} {'held':>6}  worst month")
 for name, calibration in {"set once": Marginal(), "online": Online()}.items():
-    decider = ph.RobustDecider(problem, forecast, plan=cheapest_hours, calibration=calibration, random_state=0)
+    decider = ph.RobustDecider(problem, forecast, policy=cheapest_hours, calibration=calibration, random_state=0)
     found[name] = ph.backtest(decider, X, Y, every="30D", times=X.index, start="2020-01-01")
     held, worst, months = float(found[name].coverage), found[name].worst, found[name].to_frame()
     bound, cost = (np.average(months[column], weights=months["n"]) for column in ("cost_bound", "realised"))

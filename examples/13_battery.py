@@ -55,8 +55,10 @@ def trust_the_forecast(rows):
 
 
 ways = {
-    "plan, these trades": ph.RobustDecider(problem, forecast, guarantee="cost", split="time", random_state=0),
-    "the forecast's trades": ph.RobustDecider(problem, forecast, plan=trust_the_forecast, split="time", random_state=0),
+    "policy, these trades": ph.RobustDecider(problem, forecast, guarantee="cost", split="time", random_state=0),
+    "the forecast's trades": ph.RobustDecider(
+        problem, forecast, policy=trust_the_forecast, split="time", random_state=0
+    ),
     "set, all trades": ph.RobustDecider(
         problem, forecast, learner=ph.learners.OneSidedBox(), split="time", random_state=0
     ),
@@ -72,7 +74,7 @@ for name, decider in ways.items():
 # %%
 # A day of trades, and how often each hour buys or sells.
 
-d = decisions["plan, these trades"]
+d = decisions["policy, these trades"]
 fig, axes = plt.subplots(1, 2, figsize=(9, 3), sharey=True)
 hours = np.arange(24)
 for ax, rows, title in zip(axes, (slice(0, 1), slice(None)), ("1 January 2020", "mean of 2020"), strict=True):
@@ -87,4 +89,4 @@ plt.show()
 # %%
 # **Lesson.** No trade is safe against all prices of a set in 24 dimensions, and so it makes none. Whoever asks only
 # about the trades that are made gets to make them, with a floor under what they earn. Trades on the forecast, guarded
-# as they are, earn nearly as much here; the plan's gain over them is a few euros a day.
+# as they are, earn nearly as much here; the policy's gain over them is a few euros a day.

@@ -1,10 +1,10 @@
 """Load and use mutated model files in a process of its own, and tell what happened as one line of JSON.
 
 Usage: python fuzz_model_files.py DIRECTORY N SEED [FIRST [USES]]. The directory holds whole models, each with rows to
-decide for beside it (`write_seeds` makes them, here those without contests where there are none). Mutation i of a seed
-is always the same, so that one can be looked at alone: FIRST = i and N = i + 1. What loads is used in all ways, or in
-USES of them in turn. The process watches itself for anything that a file could make it run, and limits its memory and
-time; the number of the mutation at work stands in `at_work.txt`, for whoever finds it dead.
+decide for beside it (`write_seeds` makes them, here those without selections where there are none). Mutation i of a
+seed is always the same, so that one can be looked at alone: FIRST = i and N = i + 1. What loads is used in all ways,
+or in USES of them in turn. The process watches itself for anything that a file could make it run, and limits its
+memory and time; the number of the mutation at work stands in `at_work.txt`, for whoever finds it dead.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def main(directory: str, n: int, seed: int, first: int = 0, uses: int = 6) -> di
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            fuzz_seeds.write_seeds(folder, contests=False)
+            fuzz_seeds.write_seeds(folder, selections=False)
     models = [(path.read_bytes(), rows_of(path)) for path in sorted(folder.glob("*.polyhedge"))]
     target, at_work = folder / f"mutated_{seed}.bin", folder / f"at_work_{seed}.txt"
     for i, (content, rows) in enumerate(models):  # warm: what is imported now is not imported by a mutated file
@@ -228,8 +228,8 @@ def tell(decider: ph.RobustDecider, X: object, Y: np.ndarray, **given: object) -
     """All that is said of a model: in words, of a decision, and on its page."""
     first = X.iloc[:1] if hasattr(X, "iloc") else X[:1]
     said = [str(decider), decider.promise_, *map(str, decider.decide(first, **given))]
-    with suppress(AttributeError):  # there was no contest
-        said += [str(decider.plan_), decider.plan_.why(), str(decider.plan_.frontier())]
+    with suppress(AttributeError):  # there was no selection
+        said += [str(decider.policy_), decider.policy_.why(), str(decider.policy_.frontier())]
     model_report(decider)
 
 

@@ -23,12 +23,12 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 import polyhedge as ph
 from polyhedge.calibration import ByCategory, Online, Recent, ThisModel, Weighted
 from polyhedge.io.archive import pack, unpack
-from polyhedge.planning import LawPlan, PlanReport, PlanRows
+from polyhedge.planning import DevelopmentRows, PolicyReport, ScenarioPolicy
 from polyhedge.planning.costs import PlanProblem
 from polyhedge.planning.levels import PlannedBy, PlannedCost
 from polyhedge.planning.policies import Rule, fit_planner
 from polyhedge.planning.report import Entry
-from polyhedge.planning.residual_distributions import fit_law
+from polyhedge.planning.residual_distributions import fit_distribution
 from polyhedge.planning.risk import Risk
 from polyhedge.predictors.schema import Column, Schema
 from polyhedge.predictors.selection import make_predictor
@@ -94,7 +94,7 @@ def apart() -> ph.DecisionProblem:
 
 
 def shop(*, whole: bool = False) -> ph.DecisionProblem:
-    """A newsvendor that two rows couple, so that its plans need a program a row."""
+    """A newsvendor that two rows couple, so that its policies need a program a row."""
     z = cp.Variable(2, integer=whole)
     return ph.DecisionProblem(
         decision=z,
@@ -141,13 +141,14 @@ def covering() -> ph.DecisionProblem:
     )
 
 
-def write_seeds(folder: Path, *, contests: bool = False) -> None:
-    """One file a kind of predictor, set, plan, calibrator and problem; with `contests` those too that need seconds."""
+def write_seeds(folder: Path, *, selections: bool = False) -> None:
+    """One file a kind of predictor, set, plan, calibrator and problem; with `selections` those too that need
+    seconds."""
     write_sets(folder)
     write_plans(folder)
     write_stateful(folder)
-    if contests:
-        write_contests(folder)
+    if selections:
+        write_selections(folder)
     write_calibrators(folder)
 
 
@@ -156,7 +157,7 @@ def write_plans(folder: Path) -> None:
     save(folder, "plan_line", planned(LINEAR))
     shops = {"shop": shop(), "whole": shop(whole=True), "apart": apart()}
     for name, problem in {**shops, "charge": charge(), "curved": curved()}.items():
-        save(folder, f"plan_{name}", without_contest(problem))
+        save(folder, f"policy_{name}", without_selection(problem))
     save(folder, "plan_set", planned(LINEAR, learner=BOX))
     save(folder, "raw", ph.RobustDecider(LINEAR, "auto", learner=BOX, random_state=0).fit(RAW[:90], Y[:90]), RAW)
 
@@ -167,8 +168,8 @@ def write_stateful(folder: Path) -> None:
         write_stocked(folder, f"state_{guarantee}", guarantee=guarantee, learner=BOX)
 
 
-def write_contests(folder: Path) -> None:
-    """Plans that a contest chose: with parameters, and along a path."""
+def write_selections(folder: Path) -> None:
+    """Policies that a selection chose: with parameters, and along a path."""
     write_stocked(folder, "state_law", guarantee="cost")
     save(folder, "path", planned(covering()))
 
@@ -202,31 +203,32 @@ def write_calibrators(folder: Path) -> None:
 
 
 def planned(problem: ph.DecisionProblem, X: object = X, **settings: object) -> ph.RobustDecider:
-    """Few rows, so that a contest takes little time."""
+    """Few rows, so that a selection takes little time."""
     decider = ph.RobustDecider(problem, Ridge(), guarantee="cost", alpha=0.3, random_state=0, **settings)
     return decider.fit(X[:FEW], Y[:FEW])
 
 
-def without_contest(problem: ph.DecisionProblem) -> ph.RobustDecider:
-    """Two rules, or one of whole decisions, with forests for their law, at the price of no contest."""
+def without_selection(problem: ph.DecisionProblem) -> ph.RobustDecider:
+    """Two rules, or one of whole decisions, with forests for their distribution, at the price of no selection."""
     decider = planned(LINEAR, learner=BOX)
     predictor, record = decider.predictor_, decider.model_.record
     centers, values, seen = predictor.predict(X[:FEW]), np.zeros((FEW, 0)), PlanProblem(problem)
     # Residuals are weighed where that is exact.
     name = "corrected" if seen.separable is None else "weighted"
-    law = fit_law(name, PlanRows(X[:FEW], centers, Y[:FEW], values, np.arange(FEW) % 3), 0)
+    distribution = fit_distribution(name, DevelopmentRows(X[:FEW], centers, Y[:FEW], values, np.arange(FEW) % 3), 0)
     rules = [Rule(name, Risk(0.5))] if seen.is_integer else [Rule(), Rule(name)]
     planners = tuple(
-        fit_planner(seen, rule, law if rule.law else None, X[:20], centers[:20], values[:20]) for rule in rules
+        fit_planner(seen, rule, distribution if rule.distribution else None, X[:20], centers[:20], values[:20])
+        for rule in rules
     )
     weights = (1 / len(rules),) * len(rules)
-    report = PlanReport(
+    report = PolicyReport(
         tuple(Entry(str(r), name, 3.0, 2.0, w) for r, w in zip(rules, weights, strict=True)), 0.3, 0.5, FEW
     )
-    levels = (0.5,) if law.weights else (0.5, 0.7, 0.9)
-    cost = PlannedCost(law, PlannedBy(law.name, levels, 1.5))
-    plan = LawPlan(problem, planners, weights, (cost,), (1.0,), report)
-    family = Guard(problem, predictor, plan)
+    levels = (0.5,) if distribution.weights else (0.5, 0.7, 0.9)
+    cost = PlannedCost(distribution, PlannedBy(distribution.name, levels, 1.5))
+    policy = ScenarioPolicy(problem, planners, weights, (cost,), (1.0,), report)
+    family = Guard(problem, predictor, policy)
     decider.model_ = replace(decider.model_, family=family, record=replace(record, learn_result=None))
     # Each row is planned for: these are enough for a radius at alpha = 0.3.
     return decider.recalibrate(X[FEW : FEW + 15], Y[FEW : FEW + 15])

@@ -35,13 +35,13 @@ class Given:
 
 @dataclass(frozen=True)
 class ScaledBox:
-    """The one-sided box, scaled by a spread where that pays: what the default learner's contest mostly ends with."""
+    """The one-sided box, scaled by a spread where that pays: what the default learner's selection mostly ends with."""
 
-    handicap: float = 0.7
+    complexity_penalty: float = 0.7
 
     @property
     def needs(self) -> ph.learners.Needs:
-        return ph.learners.Needs(may_scale=True, handicap=self.handicap)
+        return ph.learners.Needs(may_scale=True, complexity_penalty=self.complexity_penalty)
 
     def learn(self, samples: ph.learners.Samples, random_state: Any = None) -> ph.learners.LearnResult:
         return ph.learners.OneSidedBox().learn(samples, random_state)

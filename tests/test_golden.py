@@ -19,7 +19,7 @@ def test_every_case_is_kept() -> None:
     assert set(KEPT) == set(CASES)
 
 
-@pytest.mark.contest
+@pytest.mark.selection
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", list(CASES))
 def test_figures_are_those_that_were_kept(name: str) -> None:

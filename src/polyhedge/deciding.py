@@ -115,13 +115,13 @@ class Decides(FittedAttributes, Diagnoses, OutputSetting):
         return replace(decisions.noted(model.oddities(X)), labels=row_names)
 
     def frontier(self, n: int = 11) -> list[dict[str, Any]]:
-        """Judged bound and mean cost of the best rule at n cautions from 0 to 1, one dictionary each.
+        """Scored bound and mean cost of the best rule at n cautions from 0 to 1, one dictionary each.
 
-        The figures are judged on rows that do not calibrate: choose a `caution` by them, then fit with it. A choice by
+        The figures are scored on rows that do not calibrate: choose a `caution` by them, then fit with it. A choice by
         calibrated bounds would void the promise.
         """
         self._fitted("frontier")
-        return self.plan_.frontier(n)
+        return self.policy_.frontier(n)
 
     def region(self, x: Any, *, parameters: Mapping[Any, Any] | None = None, labels: ArrayLike | None = None) -> Region:
         """The set of outcomes that the decision at one row guards against.
@@ -153,7 +153,7 @@ class Decides(FittedAttributes, Diagnoses, OutputSetting):
         """For each row an outcome (N, d) at which its decision costs about its bound.
 
         With `guarantee="outcome"` it is the worst outcome of the set around the prediction. With "cost" it is an
-        illustration: among the outcomes that the plan holds possible there (residuals of training and learning rows
+        illustration: among the outcomes that the policy holds possible there (residuals of training and learning rows
         around the prediction, within the known support) the dearest one at which the bound holds, and with it every
         uncertain constraint. Many outcomes cost as much, and the promise is about none of them. NaN where there is
         none.

@@ -93,27 +93,27 @@ class Decisions:
         All variables, row-major and one after the other, with auxiliary ones of the cost behind the decision's own.
         `z` is the decision as it was declared; `decisions["power"]` is the variable of that name, (N, ...).
         NaN where there is no decision. With sets, where several are optimal, which of them is returned may depend on
-        the other contexts of the call; the bound does not. A plan's decision is a function of its own row.
+        the other contexts of the call; the bound does not. A policy's decision is a function of its own row.
     cost_bound : (N,)
         With sets, the worst-case cost over the set: the realised cost is below it whenever the outcome is in the set.
-        With plans, the planned cost of the decision plus the calibrated radius. It holds as promised whatever `status`
-        and `gap` say.
+        With policies, the planned cost of the decision plus the calibrated radius. It holds as promised whatever
+        `status` and `gap` say.
     worst_outcome : (N, n_outcomes)
-        An outcome of the set at which the bound is attained; NaN with plans. Outcomes that neither the cost nor a
+        An outcome of the set at which the bound is attained; NaN with policies. Outcomes that neither the cost nor a
         constraint looks at are as near to the prediction as the set allows then.
     active_facets : (N, n_facets) of bool
         Facets of a polyhedral set that are tight at the worst outcome (no columns for other sets).
     status : (N,) of Status
-        How each solve ended. With plans, "optimal" says that the program of the rule, over the cuts that it keeps, was
-        solved; the decision of a policy of the user's is "finished".
+        How each solve ended. With policies, "optimal" says that the program of the rule, over the cuts that it keeps,
+        was solved; the decision of a policy of the user's is "finished".
     gap : (N,)
-        With sets, the proven distance between the bound and the least possible worst-case cost. With plans, that of
+        With sets, the proven distance between the bound and the least possible worst-case cost. With policies, that of
         the rule's program over its cuts: 0 does not say how far the decision is from the best one under the law.
     detail : N texts that explain the status, or none where there is nothing to explain.
     layout : where each variable stands in `flat`.
     labels : what rows and columns are called, where it is known.
     expected_cost : (N,)
-        Mean cost that a plan expects of its decision, NaN where it expects none; None where the decision is robust
+        Mean cost that a policy expects of its decision, NaN where it expects none; None where the decision is robust
         against a set.
     radii : (N,)
         Calibrated radii that the bounds hold for, where a decider made them: what `update` counts errors against.

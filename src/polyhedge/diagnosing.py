@@ -219,7 +219,7 @@ def _drift(model: Model, X: Any, Y: Array, labels: Any, in_time: bool) -> list[D
         predicted = model.family.predictor.predict(take_rows(X, rows))
         return one_of_each_group(Y[rows] - predicted, None if labels is None else np.asarray(labels)[rows])
 
-    # Rows that developed a plan have trained its predictor too: their residuals are smaller than those of new rows.
+    # Rows that developed a policy have trained its predictor too: their residuals are smaller than those of new rows.
     if in_time and model.family.trains_on_learning_rows:
         return _between_halves(residuals(calibrate), names)
     if in_time:

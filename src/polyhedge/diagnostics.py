@@ -324,7 +324,7 @@ def expected_cost_diagnostic(expected: Array, realised: Array, labels: Any = Non
         Code.EXPECTED_COST,
         f"decisions cost {came:.4g} in the mean, {abs(came - before):.3g} {'more' if came > before else 'less'} than "
         f"the {before:.4g} that was expected ({_alarm()}). The bound does not depend on it, but the residuals of these "
-        "rows are unlike those that the plan was made of. Refresh on newer rows, or fit anew.",
+        "rows are unlike those that the policy was made of. Refresh on newer rows, or fit anew.",
     )
 
 

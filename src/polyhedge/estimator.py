@@ -28,7 +28,7 @@ from polyhedge.fitted import Telling
 from polyhedge.fitting import (
     at_reference,
     check_features,
-    check_plan,
+    check_policy,
     check_rows,
     check_settings,
     check_sizes,
@@ -49,14 +49,14 @@ from polyhedge.model import Record, calibrated_radii, fitted_model
 from polyhedge.monitoring.monitor import EXCHANGE, FollowsOutcomes
 from polyhedge.monitoring.refresh import Refreshes
 from polyhedge.planning import LeastMean, MeanCost
-from polyhedge.planning.development import Given, parts_of_plan, planned_guard
+from polyhedge.planning.development import Given, parts_of_policy, planned_guard
 from polyhedge.predictors.raw_columns import number_columns
 from polyhedge.predictors.regressor import Predictor, as_predictor
 from polyhedge.predictors.selection import is_auto, is_made_here, prepare, reads_columns, takes_frame
 from polyhedge.predictors.weights import check_weights
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import parameter_rows
-from polyhedge.regions import Grid, Guard, RegionFamily, ScaledSet, SetPlan
+from polyhedge.regions import Grid, Guard, RegionFamily, ScaledSet, SetPolicy
 from polyhedge.robust.threads import one_blas_thread
 from polyhedge.settings import (
     CAUTION,
@@ -69,7 +69,7 @@ from polyhedge.settings import (
 )
 from polyhedge.solvers.options import Solver, solver_of
 
-_SETTINGS = ("predictor", "learner", "split", "random_state", "calibration", "guarantee", "plan", "caution", "solver")
+_SETTINGS = ("predictor", "learner", "split", "random_state", "calibration", "guarantee", "policy", "caution", "solver")
 _LOG = logging.getLogger(__name__)
 _N_EXAMPLES = 3
 """Rows at which `save` compares decisions: a few milliseconds, and seconds where each row is a hard program."""
@@ -79,8 +79,8 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
     r"""Robust decisions whose cost bound holds with probability at least 1 - alpha.
 
     `fit` splits the rows into three disjoint parts: the first trains the predictor, the second makes, with the first,
-    a plan of decisions or the shape of a set, the third sets the radius by conformal calibration and nothing else. For
-    a new x, $P\{g(z(x), Y) \le c(x)\} \ge 1 - \alpha$, c(x) being its `cost_bound`: in finite samples, for any
+    a policy of decisions or the shape of a set, the third sets the radius by conformal calibration and nothing else.
+    For a new x, $P\{g(z(x), Y) \le c(x)\} \ge 1 - \alpha$, c(x) being its `cost_bound`: in finite samples, for any
     predictor and any distribution, as long as the rows are exchangeable.
 
     Parameters
@@ -90,14 +90,14 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         What predicts the outcome. "auto" takes arrays of numbers and raw data frames with numbers, texts, categories,
         booleans, dates (their weekday, month and hour) and gaps, and chooses by cross-validation on the training rows
         among ridge, a smooth ridge (on features, their squares and sines), forest and boosting:
-        `settings_["chosen predictor"]` says which and why. None is the smooth ridge without a contest, which takes a
+        `settings_["chosen predictor"]` says which and why. None is the smooth ridge without a selection, which takes a
         second or more, where X is numbers without gaps, and "auto" where it is a raw data frame. A regressor that
         does not take a raw frame as it is gets its columns prepared as with "auto": `print(decider)` says so.
         "precomputed" takes X itself as the prediction.
     alpha : float
         Share of new rows whose bound may fail (with guarantee="outcome": whose outcome may lie outside the set).
     learner : Learner or None
-        How the shape of a set is learned; None for the default, which plans where guarantee is "cost".
+        How the shape of a set is learned; None for the default, which policies where guarantee is "cost".
     split : (train, learn, calibrate), "time", `data.TimeSplit` or `data.GroupSplit`
         Shares of the rows, which are dealt at random; "time" takes rows in the order in which they come. The training
         share is dealt to the other two where the predictor needs none.
@@ -107,15 +107,15 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         What the promise is about, see `polyhedge.calibration`: `ByCategory`, `Weighted`, `Recent`, `Online` or
         `ThisModel`; None for all rows together. `promise_` says it in words.
     guarantee : {"cost", "outcome"} or None
-        "cost": a plan fixes the decision first, and the bound on the cost of this one decision is calibrated. It is the
-        lowest, and says nothing of other decisions or outcomes. Rules compete on training and learning rows, see
-        `plan_`; with a learner, the plan is the best decision against the learned set.
+        "cost": a policy fixes the decision first, and the bound on the cost of this one decision is calibrated. It is
+        the lowest, and says nothing of other decisions or outcomes. Rules compete on training and learning rows, see
+        `policy_`; with a learner, the policy is the best decision against the learned set.
         "outcome": a set of outcomes is calibrated, and the decision is the best against all of them. The bound of every
         other decision holds as well.
         None means "cost", except where a learner is given, where the problem takes parameters row by row and where it
         has uncertain constraints beside a cost that is no sum of maxima of affine functions: then "outcome". Where no
         learner asks for it, `fit` warns. `print(decider)` tells which one is in force, why, and what the other needs.
-    plan : function, estimator with predict, or None
+    policy : function, estimator with predict, or None
         A policy of your own, X -> decisions (N, ...), which is guarded: implies guarantee="cost". A function with a
         second argument that has no default, or is called `parameters`, is given the problem's parameters of these rows
         there, arrays (N, ...) by name; estimators see X alone. An estimator with `fit` is trained on the training
@@ -123,8 +123,8 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         (learning rows it may contain). A decision that breaks constraints, bounds or integrality is refused: it has no
         bound, and counts as infinitely expensive where it calibrates.
     caution : float
-        From 0 to 1: how much the bound counts against the mean cost when plans compete; `frontier` shows the choice.
-        Where none compete (with "outcome", a learner or a plan of your own) `fit` refuses any but the default.
+        From 0 to 1: how much the bound counts against the mean cost when policies compete; `frontier` shows the choice.
+        Where none compete (with "outcome", a learner or a policy of your own) `fit` refuses any but the default.
     solver : Solver or None
         Options and another back-end for whole numbers, where the solvers that are chosen by themselves do not serve;
         not kept in files.
@@ -142,9 +142,9 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         for. Setting `alpha` after `fit` promises nothing until `recalibrate` sets a radius for it.
     spread_ : the predicted `Spread` that scales the set at each row; None where one size serves all rows.
     learn_result_ : the learner's evidence.
-    plan_ : with guarantee="cost" and no learner, a `PlanReport`: which rules make the plan, how they were judged, why.
-    split_, refreshed_split_ : the row indices of the three parts, and of those of the last `refresh`.
-    n_learn_, n_calibrate_ : samples that made the plan or shaped the set, and that set its radius.
+    policy_ : with guarantee="cost" and no learner, a `PolicyReport`: which rules make the policy, how they were
+    scored, why. split_, refreshed_split_ : the row indices of the three parts, and of those of the last `refresh`.
+    n_learn_, n_calibrate_ : samples that made the policy or shaped the set, and that set its radius.
     calibrations_ : the audit trail: one `Calibration` for each radius so far, the newest last.
     diagnostics_ : what to worry about in the last fit, refresh or recalibration, in words: few calibration rows, ties,
         drift, copies, rows seen before, rows that chose settings; each was or will be a `DiagnosticWarning`.
@@ -203,7 +203,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         random_state: Any = None,
         calibration: Calibrator | None = None,
         guarantee: str | None = None,
-        plan: Any = None,
+        policy: Any = None,
         caution: float = CAUTION,
         solver: Solver | None = None,
     ) -> None:
@@ -215,7 +215,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         self.random_state = random_state
         self.calibration = calibration
         self.guarantee = guarantee
-        self.plan = plan
+        self.policy = policy
         self.caution = caution
         self.solver = solver
 
@@ -293,9 +293,9 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         self._forget()
         self._followed_anew()
         check_settings(self.problem, self.alpha, self.learner, self.split, self.calibration, self.guarantee)
-        check_plan(self.plan, self.caution, self.guarantee, self.learner)
-        in_force = guarantee_in_force(self.guarantee, self.problem, self.learner, self.plan)
-        check_caution(self.caution, in_force, self.learner, self.plan)
+        check_policy(self.policy, self.caution, self.guarantee, self.learner)
+        in_force = guarantee_in_force(self.guarantee, self.problem, self.learner, self.policy)
+        check_caution(self.caution, in_force, self.learner, self.policy)
         warn_if_fitted(self.predictor)
         warn_if_unordered(self.calibration, self.split, calibrate)
         X = from_dictionaries(X) if self.predictor is None or is_auto(self.predictor) else X
@@ -326,7 +326,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         split = split_into_parts(X, len(Y), self.split, parts, predictor.needs_training, split_rng, grouping)
         learn_rows, calibrate_rows = split.learn, split.calibrate
         if in_force == "cost" and self.learner is None:
-            learn_rows, calibrate_rows = parts_of_plan(split, self.plan, trained=predictor.needs_training)
+            learn_rows, calibrate_rows = parts_of_policy(split, self.policy, trained=predictor.needs_training)
         check_sizes(learn_rows, calibrate_rows, self.alpha)
         schema = number_columns(X, problem.outcome_names, split.train)
         if is_read and template is not None and takes_frame(predictor, X, Y, split.train):
@@ -374,17 +374,17 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
 
     def _family(self, given: Given) -> tuple[RegionFamily, int, IndexArray, dict[str, Array]]:
         """What is learned, from how many rows, the rows that will calibrate it, and the parameters it is learned at."""
-        is_cost = guarantee_in_force(self.guarantee, given.problem, self.learner, self.plan) == "cost"
+        is_cost = guarantee_in_force(self.guarantee, given.problem, self.learner, self.policy) == "cost"
         if is_cost and self.learner is None:
-            guard, n_learn, calibrate_rows = planned_guard(given, self.plan, self.caution)
+            guard, n_learn, calibrate_rows = planned_guard(given, self.policy, self.caution)
             return guard, n_learn, calibrate_rows, {}
         sets, n_learn, calibrate_rows, reference = self._learn(given)
         family: RegionFamily = sets
         if is_cost:
             learned = sets.predictor.predict(take_rows(given.X, given.split.learn))
             costs = None if sets.ties is None else MeanCost(given.problem, sets.ties.points)
-            plan = SetPlan(replace(sets, ties=None), costs=costs)
-            family = Guard(given.problem, sets.predictor, plan, Grid.of(learned))
+            policy = SetPolicy(replace(sets, ties=None), costs=costs)
+            family = Guard(given.problem, sets.predictor, policy, Grid.of(learned))
         return family, n_learn, calibrate_rows, reference
 
     def _learn(self, given: Given) -> tuple[ScaledSet, int, IndexArray, dict[str, Array]]:

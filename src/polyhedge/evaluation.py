@@ -97,7 +97,7 @@ class Evaluation:
     worst_case_cost : mean of the bounds.
     premium : mean of the bounds minus the cost of deciding as if the prediction were true.
     realised_cost : mean of g(z(x), y).
-    expected_cost : mean of what the plan expected its decisions to cost, to compare with `realised_cost`; None where
+    expected_cost : mean of what the policy expected its decisions to cost, to compare with `realised_cost`; None where
         it is not known, as with sets.
     regret : mean of g(z(x), y) - min_z g(z, y).
     volume : mean Lebesgue volume of the sets; None where it was not asked for and is not quick and exact.
@@ -249,7 +249,7 @@ class GroupMeasure:
         method: naming every group below 0.05 names one wrongly in at most 5 % of cases. Rows must be independent.
     n_without_bound : rows of the group that have no finite bound.
     cost_unit : unit of the costs, where it is known.
-    expected_cost : mean of what the plan expected; None where it is not known.
+    expected_cost : mean of what the policy expected; None where it is not known.
     """
 
     label: str

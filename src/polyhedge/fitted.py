@@ -21,7 +21,7 @@ from polyhedge.calibration import Calibration, LevelledRadii
 from polyhedge.data import Split
 from polyhedge.learners import LearnResult, Spread
 from polyhedge.model import Model
-from polyhedge.planning import PlanReport
+from polyhedge.planning import PolicyReport
 from polyhedge.predictors.regressor import Predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions import ScaledSet
@@ -106,11 +106,11 @@ class FittedAttributes:
             raise error(f"There is no {name}. {missing}") from None
 
     @property
-    def plan_(self) -> PlanReport:
-        """Which rules make the plan, how they were judged, and why."""
-        report: PlanReport | None = self._model.family.report
+    def policy_(self) -> PolicyReport:
+        """Which rules make the policy, how they were scored, and why."""
+        report: PolicyReport | None = self._model.family.report
         if report is None:
-            raise AttributeError('There was no contest of plans. Use guarantee="cost" without a learner.')
+            raise AttributeError('There was no selection of policies. Use guarantee="cost" without a learner.')
         return report
 
     @property
@@ -145,7 +145,7 @@ class FittedAttributes:
 
     @property
     def n_learn_(self) -> int:
-        """Samples that made the plan or shaped the set."""
+        """Samples that made the policy or shaped the set."""
         return self._model.record.n_learn
 
     @property

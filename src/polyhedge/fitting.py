@@ -91,18 +91,21 @@ def warn_of_level(alpha: float, stacklevel: int = 3) -> None:
         )
 
 
-def check_plan(plan: Any, caution: Any, guarantee: Any, learner: Any) -> None:
-    """Raise where settings of a plan are not what they must be, or do not go together."""
+def check_policy(policy: Any, caution: Any, guarantee: Any, learner: Any) -> None:
+    """Raise where settings of a policy are not what they must be, or do not go together."""
     is_number = isinstance(caution, (int, float, np.integer, np.floating)) and not isinstance(caution, bool)
     if not is_number or not 0 <= caution <= 1:
         raise ValueError(f"caution must be a number from 0 to 1, got {caution!r}.")
-    if plan is None:
+    if policy is None:
         return
-    if isinstance(plan, type) or not (callable(plan) or hasattr(plan, "predict")):
-        raise TypeError(f"plan must be a function of X (and parameters) or an estimator with predict, got {plan!r}.")
+    if isinstance(policy, type) or not (callable(policy) or hasattr(policy, "predict")):
+        raise TypeError(
+            f"policy must be a function of X (and parameters) or an estimator with predict, got {policy!r}."
+        )
     if guarantee == "outcome" or learner is not None:
         raise ValueError(
-            'A plan is guarded by its cost, so that it takes neither guarantee="outcome" nor a learner. Leave them out.'
+            'A policy is guarded by its cost, so that it takes neither guarantee="outcome" nor a learner. Leave '
+            "them out."
         )
 
 
@@ -203,7 +206,7 @@ def check_whole(split: Split, groups: Any) -> None:
 
 
 def check_sizes(learn: IndexArray, calibrate: IndexArray, alpha: float) -> None:
-    """Raise where rows that shape a set or a plan, or those that calibrate it, are too few for this alpha."""
+    """Raise where rows that shape a set or a policy, or those that calibrate it, are too few for this alpha."""
     needed = minimum_samples(alpha)
     for rows, verb in ((learn, "learning"), (calibrate, "calibration")):
         size = len(rows)

@@ -90,7 +90,9 @@ class Placed:
     def decide(self) -> Decisions:
         """Decisions with bounds; the detail of a row says where nothing is promised for it."""
         decisions = replace(self.regions.decide(self.radii), radii=self.radii)
-        if self.guarantee == "cost" and decisions.expected_cost is None:  # no plan has a worst outcome to tell instead
+        if (
+            self.guarantee == "cost" and decisions.expected_cost is None
+        ):  # no policy has a worst outcome to tell instead
             decisions = replace(decisions, expected_cost=np.full(len(decisions), np.nan))
         return decisions.noted([self.notes.get(i, "") for i in range(len(decisions))] if self.notes else ())
 

@@ -28,7 +28,7 @@ CAUTION = 0.5
 """The default of `caution`: bound and mean cost count alike."""
 
 
-def guarantee_in_force(guarantee: str | None, problem: DecisionProblem, learner: Any = None, plan: Any = None) -> str:
+def guarantee_in_force(guarantee: str | None, problem: DecisionProblem, learner: Any = None, policy: Any = None) -> str:
     """What a decider with these settings promises, "cost" or "outcome": the one place that knows the default.
 
     The lowest bound on the decision that is taken is the default, except where a set is asked for by its learner;
@@ -44,7 +44,7 @@ def guarantee_in_force(guarantee: str | None, problem: DecisionProblem, learner:
     """
     if guarantee is not None:
         return guarantee
-    if plan is not None:
+    if policy is not None:
         return "cost"
     is_beyond_plans = problem.uncertain_constraints is not None and not takes_margins(problem)
     return "outcome" if learner is not None or problem.parameters or is_beyond_plans else "cost"
@@ -84,31 +84,33 @@ class CheckedLearner:
         return result
 
 
-def check_caution(caution: float, in_force: str, learner: Any = None, plan: Any = None) -> None:
-    """Raise where a caution is asked for and no plans compete that it could weigh.
+def check_caution(caution: float, in_force: str, learner: Any = None, policy: Any = None) -> None:
+    """Raise where a caution is asked for and no policies compete that it could weigh.
 
     Examples
     --------
     >>> check_caution(0.2, "cost")
     >>> check_caution(0.2, "outcome")
     Traceback (most recent call last):
-    ValueError: caution=0.2 weighs plans against each other, and guarantee="outcome" makes none. Leave caution out, ...
+    ValueError: caution=0.2 weighs policies against each other, and guarantee="outcome" makes none. Leave caution out,
+    ...
     """
     if in_force == "outcome" and caution != CAUTION:
         raise ValueError(
-            f'caution={caution:g} weighs plans against each other, and guarantee="outcome" makes none. Leave caution '
-            'out, or take guarantee="cost" (on the command line: leave --caution out, or take --guarantee cost).'
+            f'caution={caution:g} weighs policies against each other, and guarantee="outcome" makes none. Leave '
+            'caution out, or take guarantee="cost" (on the command line: leave --caution out, or take '
+            "--guarantee cost)."
         )
-    if caution != CAUTION and (learner is not None or plan is not None):
-        given = "learner=, whose robust decisions are" if plan is None else "plan=, which is"
+    if caution != CAUTION and (learner is not None or policy is not None):
+        given = "learner=, whose robust decisions are" if policy is None else "policy=, which is"
         raise ValueError(
-            f"caution={caution:g} weighs plans against each other, and with {given} guarded, none compete. Leave "
+            f"caution={caution:g} weighs policies against each other, and with {given} guarded, none compete. Leave "
             "caution out."
         )
 
 
 class NestedSettings(BaseEstimator):
-    """Fields of learner, plan and calibrator by name, such as `learner__n_facets`, for searches over settings."""
+    """Fields of learner, policy and calibrator by name, such as `learner__n_facets`, for searches over settings."""
 
     problem: Any
     predictor: Any
@@ -129,7 +131,7 @@ class NestedSettings(BaseEstimator):
         return twin
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The settings by name; with `deep` also those of learner, plan, calibrator and predictor."""
+        """The settings by name; with `deep` also those of learner, policy, calibrator and predictor."""
         settings: dict[str, Any] = super().get_params(deep)
         if deep:
             for name, part in super().get_params(deep=False).items():
@@ -138,7 +140,7 @@ class NestedSettings(BaseEstimator):
         return settings
 
     def set_params(self, **params: Any) -> Self:
-        """Set the settings `params` by name; a learner, plan or calibrator never changes, another takes its place."""
+        """Set the settings `params` by name; a learner, policy or calibrator never changes, another takes its place."""
         inner: dict[str, dict[str, Any]] = {}
         for key in [key for key in params if "__" in key]:
             name, _, field = key.partition("__")
@@ -159,7 +161,7 @@ def _fields(part: Any) -> list[str]:
 
 
 def _is_settings(part: Any) -> bool:
-    """Learners, plans and calibrators are frozen records; a problem is one too, but is no setting."""
+    """Learners, policies and calibrators are frozen records; a problem is one too, but is no setting."""
     return is_dataclass(part) and not isinstance(part, type) and not hasattr(part, "written")
 
 

@@ -74,7 +74,7 @@ def guarantee_of(model: Model) -> str:
         other = f'guarantee="cost" has lower bounds as a rule, and needs {together}'
     elif problem.uncertain_constraints is not None and not takes_margins(problem):
         why = "the default for uncertain constraints beside a cost that is no sum of maxima affine in the outcome"
-        other = 'guarantee="cost" needs such a cost, a learner or a plan of your own'
+        other = 'guarantee="cost" needs such a cost, a learner or a policy of your own'
     is_asked = model.record.settings.get("guarantee", "None") != "None"
     return f'"{model.guarantee}", {"as asked" if is_asked else why}. {other}.'
 

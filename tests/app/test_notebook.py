@@ -18,7 +18,7 @@ from sklearn.linear_model import LinearRegression
 import polyhedge as ph
 from polyhedge._support.frames import as_pandas, backend_of
 from polyhedge.evaluation import Estimate, Proportion
-from polyhedge.planning.report import Entry, PlanReport
+from polyhedge.planning.report import Entry, PolicyReport
 from polyhedge.robust import decide
 from polyhedge.sets import Box
 
@@ -286,7 +286,7 @@ def test_a_fitted_decider_is_shown_in_words_and_an_unfitted_one_by_its_settings(
 
 def test_the_report_of_a_plan_and_a_backtest_are_tables():
     entries = (Entry("trust", "scaled", 3.0, 1.5, 0.0), Entry("<b>mean</b>", "scaled", 2.0, 1.0, 1.0))
-    report = PlanReport(entries, 0.1, 0.5, 200)
+    report = PolicyReport(entries, 0.1, 0.5, 200)
     assert report.to_frame()["bound"].tolist() == [3.0, 2.0]
     assert report._repr_html_().count("<tr") == 2
     assert "<b>" not in report._repr_html_()

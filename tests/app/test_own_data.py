@@ -35,7 +35,7 @@ from polyhedge.app.tables.options import LEARNERS
 from polyhedge.calibration import grouped_radius
 from polyhedge.data import TimeSplit
 from polyhedge.evaluation import estimate, proportion
-from polyhedge.planning.development import fewest_for_plan
+from polyhedge.planning.development import fewest_for_policy
 from polyhedge.predictors.regressor import as_predictor
 from polyhedge.solvers.program import Status
 from shared import run
@@ -194,7 +194,7 @@ def test_planned_decisions_are_fitted_decided_and_evaluated(folder: Path) -> Non
     assert "plan " in done.stdout
     assert "did best most often when rows were drawn again" in done.stdout
     model = ph.load(folder / "planned.polyhedge")
-    assert model.plan_.caution == 1
+    assert model.policy_.caution == 1
     found = run("decide", folder / "planned.polyhedge", folder / "history.csv", "--out", folder / "planned.csv")
     assert found.exit_code == 0, found.output
     decided = pd.read_csv(folder / "planned.csv")
@@ -307,7 +307,7 @@ def test_rows_in_time_are_split_in_time_and_drift_is_told() -> None:
     day = shuffled["day"].to_numpy()
     parts = [fitted.split.train, fitted.split.learn, fitted.split.calibrate, fitted.held_out]
     assert all(day[a].max() < day[b].min() for a, b in pairwise(parts))
-    # Contests in time rely on the order of rows within each part.
+    # Selections in time rely on the order of rows within each part.
     assert isinstance(fitted.decider.split, TimeSplit)
     assert all((np.sort(day[part]) == day[part]).all() for part in parts[:3])
     assert any(warning.startswith("Drift: the residuals of left differ") for warning in fitted.warnings)
@@ -534,7 +534,7 @@ def test_fewest_rows_for_a_plan_are_the_first_that_are_enough(shares: tuple[floa
 
     for needed, n in product((4, 9, 19, 49, 90, 99, 166, 249), (3, 130, 300, 600)):
         first = next(m for m in range(n, 9000) if is_enough(m, needed))
-        assert abs(fewest_for_plan(needed, shares, n, rows_a_unit)[0] - first) <= 1  # rounding of shares
+        assert abs(fewest_for_policy(needed, shares, n, rows_a_unit)[0] - first) <= 1  # rounding of shares
 
 
 def test_outcome_that_the_problem_excludes_is_an_error_with_its_row(folder: Path) -> None:

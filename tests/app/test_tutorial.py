@@ -22,7 +22,7 @@ BLOCK = re.compile(r"```console\n(.*?)```", flags=re.DOTALL)
 NUMBER = re.compile(r"\b[0-9a-f]{16}\b|[-+]?\d[\d.]*(?:e[-+]?\d+)?|(?<=\()(?:optimal|finished)(?=, [\d.]+ s\))")
 
 
-# Which rules make a plan, or which facets a set has, may be a near tie that the last bits of another machine decide.
+# Which rules make a policy, or which facets a set has, may be a near tie that the last bits of another machine decide.
 RULES = re.compile(
     r"^(plan +Weighing the bound by \S+ and the mean cost by [\d.]+|learner +planned;|facets +(?=facet)).*$"
 )
@@ -101,7 +101,7 @@ def test_masks_hide_numbers_and_nothing_else() -> None:
     assert masked('plan Weighing the bound by 0.5 and the mean cost by 0.5, "mean" did best')[0].endswith(
         "mean cost by #"
     )
-    assert masked("learner planned; scaled law, mean (38%)") == ["learner planned;"]
+    assert masked("learner planned; scaled residuals, mean (38%)") == ["learner planned;"]
     here = "facets      facet 2 limits 0.61 salad - 0.16 bread to 15.1\n            4 more facets bind\ncost 1"
     assert masked(here) == masked("facets      facet 7 limits soup to 14\ncost 2") == ["facets", "cost #"]
 

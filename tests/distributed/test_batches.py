@@ -112,7 +112,7 @@ def planned(data: Any, **settings: Any) -> ph.RobustDecider:
     return ph.RobustDecider(problem, None, guarantee="cost", random_state=0, **settings).fit(X[:300], Y[:300])
 
 
-@pytest.mark.parametrize("kind", ["set", "plan", "learner"])
+@pytest.mark.parametrize("kind", ["set", "policy", "learner"])
 def test_all_tables_of_decisions_have_the_same_columns(
     kind: str, decider: ph.RobustDecider, data: Any, tmp_path: Path
 ) -> None:

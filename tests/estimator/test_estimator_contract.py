@@ -126,8 +126,8 @@ def test_a_decider_with_a_lambda_for_a_cost_is_pickled_by_its_formulas():
 
 def test_settings_of_calibrators_are_set_by_name_and_policies_have_their_own():
     calibrator = ph.calibration.ByCategory("shop")
-    robust = decider(calibration=calibrator, plan=RandomForestRegressor())
+    robust = decider(calibration=calibrator, policy=RandomForestRegressor())
     known = robust.get_params()
     assert {"calibration__column", "plan__max_depth"} <= set(known), sorted(known)
-    robust.set_params(plan__max_depth=3)
-    assert robust.plan.max_depth == 3
+    robust.set_params(policy__max_depth=3)
+    assert robust.policy.max_depth == 3

@@ -289,7 +289,7 @@ def test_progress_is_logged_and_handed_to_a_callable(caplog):
 
 def test_a_plan_is_told_on_the_way_and_written_where_that_is_asked(capsys):
     ph.RobustDecider(PROBLEM, random_state=0).fit(X[:120], Y[:120], verbose=True)
-    done, total = re.findall(r"polyhedge\.plans\.contest: planning: (\d+) of (\d+)", capsys.readouterr().err)[-1]
+    done, total = re.findall(r"polyhedge\.plans\.selection: planning: (\d+) of (\d+)", capsys.readouterr().err)[-1]
     assert int(done) == int(total) > 1
 
 

@@ -15,7 +15,7 @@ from polyhedge.calibration import Marginal
 from polyhedge.model import calibrated_radii
 from polyhedge.planning.levels import PlannedBy
 from polyhedge.planning.policies import Rule
-from polyhedge.planning.selection import Judged, choose_planned_by
+from polyhedge.planning.selection import Scored, choose_planned_by
 from polyhedge.problems.kept_constraints import Limits
 from polyhedge.solvers.program import Status
 
@@ -64,13 +64,13 @@ def test_trained_policy_is_judged_by_rows_that_it_had_not_seen():
     newsvendor = ph.DecisionProblem(
         decision=cp.Variable(2), cost=lambda z, u: cp.sum(cp.abs(z - u)), constraints=[], n_outcomes=2
     )
-    decider = ph.RobustDecider(newsvendor, None, plan=KNeighborsRegressor(1), alpha=0.2, random_state=0).fit(X, Y)
+    decider = ph.RobustDecider(newsvendor, None, policy=KNeighborsRegressor(1), alpha=0.2, random_state=0).fit(X, Y)
     fresh_X, fresh_Y = ph.data.make_synthetic(1000, rng=np.random.default_rng(1))
     came = decider.evaluate(fresh_X, fresh_Y)
-    (entry,) = decider.plan_.entries
+    (entry,) = decider.policy_.entries
     assert entry.cost == pytest.approx(came.realised_cost.value, rel=0.15)
     assert entry.bound == pytest.approx(came.worst_case_cost.value, rel=0.15)
-    assert "no rule had seen" not in str(decider.plan_)
+    assert "no rule had seen" not in str(decider.policy_)
 
 
 def test_learning_rows_calibrate_no_policy_that_may_have_been_made_from_them():
@@ -84,11 +84,11 @@ def test_learning_rows_calibrate_no_policy_that_may_have_been_made_from_them():
         nearest = KNeighborsRegressor(1).fit(X[:240], Y[:240])
         parts = {"train": np.arange(100), "learn": np.arange(100, 240), "calibrate": np.arange(240, 300)}
         given = FrozenEstimator(nearest) if seed % 2 else nearest.predict
-        decider = ph.RobustDecider(newsvendor, LinearRegression(), plan=given, random_state=0)
+        decider = ph.RobustDecider(newsvendor, LinearRegression(), policy=given, random_state=0)
         assert decider.fit(X[:300], Y[:300], **parts).n_calibrate_ == 60
         held.append(decider.evaluate(X[300:], Y[300:]).bound_held)
         if seed == 0:
-            trained = ph.RobustDecider(newsvendor, LinearRegression(), plan=KNeighborsRegressor(1), random_state=0)
+            trained = ph.RobustDecider(newsvendor, LinearRegression(), policy=KNeighborsRegressor(1), random_state=0)
             assert trained.fit(X[:300], Y[:300], **parts).n_calibrate_ == 200
     assert np.mean(held) > 0.82  # the mean of six has a standard error of .02
 
@@ -104,7 +104,7 @@ def test_infeasible_decisions_are_refused_and_count_as_infinitely_expensive():
     is_broken = X[:, 0] > 2.0
     assert 2 < is_broken.sum() < 20
     decider = ph.RobustDecider(
-        ph.problems.simplex_linear([-0.08, 0.0]), LinearRegression(), plan=policy, random_state=0
+        ph.problems.simplex_linear([-0.08, 0.0]), LinearRegression(), policy=policy, random_state=0
     )
     with pytest.warns(RuntimeWarning, match="breaks the constraints"):
         found = decider.fit(X, Y).decide(X)
@@ -122,7 +122,7 @@ def test_infeasible_decisions_are_refused_and_count_as_infinitely_expensive():
 def test_a_policy_that_is_mostly_infeasible_is_refused_by_fit_with_a_decision_it_gave():
     X, Y = ph.data.make_synthetic(100, rng=np.random.default_rng(2))
     decider = ph.RobustDecider(
-        ph.problems.simplex_linear([-0.08, 0.0]), LinearRegression(), plan=lambda X: np.full((len(X), 2), 0.7)
+        ph.problems.simplex_linear([-0.08, 0.0]), LinearRegression(), policy=lambda X: np.full((len(X), 2), 0.7)
     )
     with pytest.raises(ValueError, match=r"in 75 of 75 rows that do not calibrate it does not.*\[0.7 0.7\] breaks"):
         decider.fit(X, Y)
@@ -145,14 +145,14 @@ def demand(n=200):
 
 def test_policy_that_looks_at_other_rows_is_refused_with_what_it_gave():
     with pytest.raises(ValueError, match=r"function of its row alone.*Row 0 of \d+ .* decided as \[.*\] alone, and as"):
-        stock(plan=lambda A: 10 + A[:, 0] - A[:, 0].mean()).fit(*demand())
+        stock(policy=lambda A: 10 + A[:, 0] - A[:, 0].mean()).fit(*demand())
     with pytest.raises(ValueError, match="in another order"):  # alone and among all it looks the same
-        stock(plan=lambda A: 10.0 + (np.arange(len(A)) if len(A) == 8 else np.zeros(len(A)))).fit(*demand())
+        stock(policy=lambda A: 10.0 + (np.arange(len(A)) if len(A) == 8 else np.zeros(len(A)))).fit(*demand())
 
 
 def test_decisions_of_a_policy_are_the_same_alone_and_in_any_batch_to_the_last_bit():
     X, Y = demand()
-    decider = stock(plan=LinearRegression()).fit(X, Y)
+    decider = stock(policy=LinearRegression()).fit(X, Y)
     whole, n = decider.decide(X), len(X)
     for part in (*([i] for i in range(0, n, 9)), np.arange(n)[::-1], np.arange(31)):
         found = decider.decide(X[part])
@@ -164,7 +164,7 @@ def test_decisions_of_a_policy_are_the_same_alone_and_in_any_batch_to_the_last_b
 
 def test_rows_without_a_decision_of_the_policy_say_so():
     X, Y = demand()
-    decider = stock(plan=lambda A: np.where(A[:, 2] > 2.0, np.nan, 10.0)).fit(X, Y)
+    decider = stock(policy=lambda A: np.where(A[:, 2] > 2.0, np.nan, 10.0)).fit(X, Y)
     new = np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 3.0]])
     with pytest.warns(RuntimeWarning, match="gave no decision"):
         found = decider.decide(new)
@@ -178,15 +178,15 @@ def test_rows_without_a_decision_of_the_policy_say_so():
 def test_rows_without_a_decision_leave_the_choice_of_a_law_without_warnings(beyond):
     # About 7 % of the rows: some of the resamplings have a finite bound and some have not.
     X, Y = demand(400)
-    decider = stock(plan=lambda A: np.where(A[:, 2] > beyond, np.nan, 10.0)).fit(X, Y)
-    assert np.isfinite(decider.plan_.entries[0].bound)
+    decider = stock(policy=lambda A: np.where(A[:, 2] > beyond, np.nan, 10.0)).fit(X, Y)
+    assert np.isfinite(decider.policy_.entries[0].bound)
 
 
 def test_a_law_with_a_finite_bound_is_preferred_to_one_without():
     realised, draws = np.arange(40.0), [np.arange(40), np.arange(30)]
     lacking = np.where(np.arange(40) < 10, np.nan, 1.0)
     without, other = (
-        Judged(Rule(), PlannedBy(name, (0.8,)), v, realised) for name, v in (("a", lacking), ("b", realised))
+        Scored(Rule(), PlannedBy(name, (0.8,)), v, realised) for name, v in (("a", lacking), ("b", realised))
     )
     assert choose_planned_by([without, other], 0.1, draws) is other
     assert choose_planned_by([other, without], 0.1, draws) is other
@@ -195,21 +195,21 @@ def test_a_law_with_a_finite_bound_is_preferred_to_one_without():
 
 def test_calibration_that_fails_for_want_of_decisions_says_how_many_rows_have_none():
     X, Y = demand()
-    split = stock(plan=lambda A: np.full(len(A), 10.0)).fit(X, Y).split_
+    split = stock(policy=lambda A: np.full(len(A), 10.0)).fit(X, Y).split_
     X[:, 2] = 0.0
     X[split.calibrate[:30], 2] = 9.0
-    with pytest.raises(ValueError, match=r"In 30 of 50 calibration rows the plan has no decision.*raise alpha"):
-        stock(plan=lambda A: np.where(A[:, 2] > 2.0, np.nan, 10.0)).fit(X, Y)
+    with pytest.raises(ValueError, match=r"In 30 of 50 calibration rows the policy has no decision.*raise alpha"):
+        stock(policy=lambda A: np.where(A[:, 2] > 2.0, np.nan, 10.0)).fit(X, Y)
     # With too few rows for alpha, the rows without a decision are not to blame.
     X[split.calibrate, 2] = 0.0
-    family = stock(plan=lambda A: np.where(A[:, 2] > 2.0, np.nan, 10.0)).fit(X, Y).model_.family
+    family = stock(policy=lambda A: np.where(A[:, 2] > 2.0, np.nan, 10.0)).fit(X, Y).model_.family
     X[0, 2] = 9.0
     with pytest.raises(ValueError, match="Raise alpha or the calibration share"):
         calibrated_radii(family, Marginal(), X[:5], Y[:5], 0.1)
 
 
 def test_why_of_a_policy_speaks_of_no_contest():
-    why = stock(plan=lambda A: np.full(len(A), 10.0)).fit(*demand()).plan_.why()
+    why = stock(policy=lambda A: np.full(len(A), 10.0)).fit(*demand()).policy_.why()
     assert why.startswith("The decision of your own policy is taken as it is. On ")
     assert "mean cost of" in why
     assert "rows that do not calibrate it" in why  # of few rows learning rows calibrate
@@ -247,7 +247,7 @@ def test_a_policy_that_takes_parameters_is_given_those_of_its_rows_and_its_bound
     for seed in range(6):
         X, Y, given = room_rows(799, seed)
         split = {"train": np.arange(100), "learn": np.arange(100, 200), "calibrate": np.arange(200, 299)}
-        decider = ph.RobustDecider(problem, LinearRegression(), plan=fill_the_room, random_state=0)
+        decider = ph.RobustDecider(problem, LinearRegression(), policy=fill_the_room, random_state=0)
         past = {name: value[:299] for name, value in given.items()}
         new = {name: value[299:] for name, value in given.items()}
         decider.fit(X[:299], Y[:299], parameters=past, **split)
@@ -261,14 +261,14 @@ def test_a_policy_that_takes_parameters_is_given_those_of_its_rows_and_its_bound
 
 def test_a_policy_that_takes_parameters_decides_a_row_alone_as_in_any_batch():
     X, Y, given = room_rows(300, 7)
-    decider = ph.RobustDecider(room_problem(), LinearRegression(), plan=fill_the_room, random_state=0)
+    decider = ph.RobustDecider(room_problem(), LinearRegression(), policy=fill_the_room, random_state=0)
     whole = decider.fit(X, Y, parameters=given).decide(X, parameters=given)
     for part in (*([i] for i in range(0, 300, 11)), np.arange(300)[::-1], np.arange(31)):
         own = {name: value[part] for name, value in given.items()}
         decided = decider.decide(X[part], parameters=own)
         np.testing.assert_array_equal(decided.flat, whole.flat[part])
         np.testing.assert_array_equal(decided.cost_bound, whole.cost_bound[part])
-    nosy = ph.RobustDecider(room_problem(), plan=lambda X, given: np.full((len(X), 2), given["room"].min() / 2))
+    nosy = ph.RobustDecider(room_problem(), policy=lambda X, given: np.full((len(X), 2), given["room"].min() / 2))
     with pytest.raises(ValueError, match="function of its row alone"):  # nor may it look at parameters of others
         nosy.fit(X, Y, parameters=given)
 
@@ -284,8 +284,8 @@ def test_the_signature_says_whether_a_policy_takes_parameters():
 
     X, Y, given = room_rows(120, 3)
 
-    def fitted(plan):
-        return ph.RobustDecider(room_problem(), LinearRegression(), plan=plan).fit(X, Y, parameters=given)
+    def fitted(policy):
+        return ph.RobustDecider(room_problem(), LinearRegression(), policy=policy).fit(X, Y, parameters=given)
 
     assert np.isfinite(fitted(Told()).decide(X, parameters=given).cost_bound).all()
     assert all(shapes == {"room": (n,), "price": (n, 2)} for shapes in seen for n in shapes["room"])
@@ -297,5 +297,5 @@ def test_the_signature_says_whether_a_policy_takes_parameters():
     fitted(FrozenEstimator(KNeighborsRegressor(3).fit(X, np.full((len(X), 2), 0.5))))
     # Where the problem has no parameters, there are none to take.
     seen.clear()
-    stock(plan=lambda X, parameters: seen.append(parameters) or np.full(len(X), 10.0)).fit(*demand())
+    stock(policy=lambda X, parameters: seen.append(parameters) or np.full(len(X), 10.0)).fit(*demand())
     assert all(one == {} for one in seen)

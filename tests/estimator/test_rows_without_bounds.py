@@ -144,7 +144,7 @@ def test_commands_and_pages_tell_rows_without_a_bound(tmp_path: Path) -> None:
     decided = CliRunner().invoke(
         cli.app, ["decide", str(tmp_path / "planned.polyhedge"), data, "--out", str(tmp_path / "z.csv")]
     )
-    assert decided.exit_code == 3  # a plan has one, but promises nothing of its cost
+    assert decided.exit_code == 3  # a policy has one, but promises nothing of its cost
     assert f"without a bound ({N_NONE} row(s))" in decided.output
     told = json.loads(run("evaluate", model, data, "--json"))["all"]
     assert told["without_bound"]["value"] == N_NONE / (N + N_NONE)

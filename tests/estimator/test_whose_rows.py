@@ -268,5 +268,5 @@ def test_history_is_replayed_with_the_solver_that_was_named() -> None:
         seen.append(solver_in_force())
         return np.tile([0.5, 0.5], (len(table), 1))
 
-    ph.backtest(ph.RobustDecider(PROBLEM, plan=policy, solver=named, random_state=0), X, Y, every=100)
+    ph.backtest(ph.RobustDecider(PROBLEM, policy=policy, solver=named, random_state=0), X, Y, every=100)
     assert {str(each) for each in seen} == {str(named)}

@@ -250,10 +250,10 @@ class TestLifeAfterFit:
         fitted = ph.RobustDecider(
             ph.problems.simplex_linear([0.0, 0.0]), guarantee="cost", split="time", random_state=0
         ).fit(X, Y)
-        said, before = fitted.plan_, fitted.decide(X[:5]).cost_bound
+        said, before = fitted.policy_, fitted.decide(X[:5]).cost_bound
         newer, outcomes = rows(400, seed=3)
         fitted.refresh(newer, 3 * outcomes)
-        assert fitted.plan_ is said
+        assert fitted.policy_ is said
         assert fitted.n_calibrate_ == 200
         assert (fitted.decide(X[:5]).cost_bound > before).all()
         fresh, later = rows(400, seed=4)

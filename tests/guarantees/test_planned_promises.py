@@ -1,4 +1,4 @@
-"""The guard of a plan: its exact law, and what the proof asks for, with everything in play.
+"""The guard of a policy: its exact law, and what the proof asks for, with everything in play.
 
 False-alarm rates: each test of a law fails for a correct library with probability 0.001 over the choice of its seed;
 the seeds are fixed, so a run is deterministic.
@@ -32,7 +32,7 @@ def simplex() -> ph.DecisionProblem:
 
 
 def coverages(decider: ph.RobustDecider, draw, m: int, rng: np.random.Generator, n_known: int = 10_000) -> np.ndarray:
-    """Coverage of the frozen plan after each of many calibrations with m fresh rows."""
+    """Coverage of the frozen policy after each of many calibrations with m fresh rows."""
     guard, alpha = decider.model_.family, decider.alpha
     # Scores that are equal but for the rounding of sums are ties.
     fresh, known = (guard.at(X).scores(Y).round(9) for X, Y in (draw(REPETITIONS * m, rng), draw(10_000, rng)))
@@ -50,7 +50,7 @@ def contested():
 @pytest.mark.parametrize("m", [9, 30])
 def test_coverage_after_a_contest_with_spread_and_corrected_centre_follows_the_beta_law(contested, m):
     decider, rng = contested
-    used = {entry.planned_by for entry in decider.plan_.chosen} | {entry.rule for entry in decider.plan_.chosen}
+    used = {entry.planned_by for entry in decider.policy_.chosen} | {entry.rule for entry in decider.policy_.chosen}
     assert any("corrected" in one for one in used)
     assert stats.kstest(coverages(decider, rows, m, rng), ph.coverage_law(m, 0.2).cdf).pvalue > FALSE_ALARM
 
@@ -58,7 +58,7 @@ def test_coverage_after_a_contest_with_spread_and_corrected_centre_follows_the_b
 def test_coverage_of_a_users_policy_follows_the_beta_law():
     rng = np.random.default_rng(6)
     decider = ph.RobustDecider(
-        simplex(), LinearRegression(), plan=lambda X: np.column_stack([X[:, 0] < 0, X[:, 0] >= 0]), alpha=0.2
+        simplex(), LinearRegression(), policy=lambda X: np.column_stack([X[:, 0] < 0, X[:, 0] >= 0]), alpha=0.2
     )
     decider.fit(*rows(100, rng))
     assert stats.kstest(coverages(decider, rows, 15, rng), ph.coverage_law(15, 0.2).cdf).pvalue > FALSE_ALARM
@@ -105,7 +105,7 @@ def test_rows_of_new_groups_of_near_copies_are_covered_as_promised_on_average(co
 
 
 def test_calibration_rows_of_their_own_choose_nothing():
-    # A hundred calibration rows: learning rows make the plan, and only these set the radius.
+    # A hundred calibration rows: learning rows make the policy, and only these set the radius.
     X, Y = rows(160, np.random.default_rng(8))
     parts = {"train": np.arange(40), "learn": np.arange(40, 60), "calibrate": np.arange(60, 160)}
     other = Y.copy()
@@ -115,13 +115,15 @@ def test_calibration_rows_of_their_own_choose_nothing():
         for its in (Y, other)
     )
     assert one.n_calibrate_ == two.n_calibrate_ == 100
-    plan, its = (decider.model_.family.at(X).planned for decider in (one, two))
-    assert (plan.z == its.z).all()
-    assert (plan.v == its.v).all()
-    assert one.plan_ == two.plan_
-    for law, other_law in zip(one.model_.family.plan.laws.values(), two.model_.family.plan.laws.values(), strict=True):
+    policy, its = (decider.model_.family.at(X).planned for decider in (one, two))
+    assert (policy.z == its.z).all()
+    assert (policy.v == its.v).all()
+    assert one.policy_ == two.policy_
+    for law, other_law in zip(
+        one.model_.family.policy.laws.values(), two.model_.family.policy.laws.values(), strict=True
+    ):
         assert (law.points == other_law.points).all()
-    assert (one.decide(X).cost_bound == plan.v + one.radius_).all()
+    assert (one.decide(X).cost_bound == policy.v + one.radius_).all()
     radius, order = one.radius_, np.random.default_rng(0).permutation(parts["calibrate"])
     assert two.radius_ != radius == one.recalibrate(X[order], Y[order]).radius_
 

@@ -1,4 +1,5 @@
-"""Plans, forests and calibrators in model files: what no fit can have made is refused, and costs no time or memory."""
+"""Policies, forests and calibrators in model files: what no fit can have made is refused, and costs no time or
+memory."""
 
 from __future__ import annotations
 
@@ -19,13 +20,13 @@ from polyhedge.calibration.this_model import this_model_minimum, this_model_rank
 from polyhedge.calibration.weighted_rank import WeightedScores
 from polyhedge.io.archive import pack, unpack
 from polyhedge.io.encode import encode
-from polyhedge.planning import plan_from
+from polyhedge.planning import policy_from
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    where = tmp_path_factory.mktemp("plans")
-    seeds.save(where, "shop", seeds.without_contest(seeds.shop()))
+    where = tmp_path_factory.mktemp("policies")
+    seeds.save(where, "shop", seeds.without_selection(seeds.shop()))
     seeds.save(where, "set", seeds.planned(seeds.LINEAR, learner=seeds.BOX))
     return where
 
@@ -45,10 +46,14 @@ def rewritten(folder: Path, name: str, *place: object, value: object) -> Path:
     return path
 
 
-CENTER, CUTS, RULES = ("plan", "laws", 0, "center"), ("plan", "planners", 1, "cuts"), ("plan", "planners")
-PLANNED = ("plan", "planned_by", 0)
-ENTRY = ("plan", "report", "entries", 0)
-RULE = {"law": None, "risk": 0.0, "weight": 1e-9, "cuts": None, "starts": np.zeros((0, 1))}
+CENTER, CUTS, RULES = (
+    ("policy", "distributions", 0, "center"),
+    ("policy", "planners", 1, "cuts"),
+    ("policy", "planners"),
+)
+PLANNED = ("policy", "planned_by", 0)
+ENTRY = ("policy", "report", "entries", 0)
+RULE = {"distribution": None, "risk": 0.0, "weight": 1e-9, "cuts": None, "starts": np.zeros((0, 1))}
 REFUSED = {
     "a million trees": ((*CENTER, "roots"), np.zeros(10**6, dtype=int), "may have 64 trees, got 1000000"),
     "children that are not there": ((*CENTER, "left"), np.full(3, 10**9), "arrays of one length"),
@@ -56,18 +61,26 @@ REFUSED = {
     "a huge depth": ((*CENTER, "depth"), 10**9, "a small depth"),
     "one column a million times": ((*CENTER, "columns"), np.zeros(4, dtype=int), "each of its columns once"),
     "fills of two dimensions": ((*CENTER, "fill"), np.zeros((6, 6)), "one value that fills its gaps"),
-    "residuals without an outcome": (("plan", "laws", 0, "points"), np.zeros((5, 1)), "residuals of 2 outcomes"),
-    "whole residuals": (("plan", "laws", 0, "points"), np.zeros((5, 2), dtype=int), "at most 3000 residuals"),
-    "too many residuals": (("plan", "laws", 0, "points"), np.zeros((3001, 2)), "at most 3000 residuals"),
-    "a law of another name": (("plan", "laws", 0, "name"), "mine", "a known name"),
-    "a forest that its law does not know": (("plan", "laws", 0, "name"), "uniform", "as its name says"),
+    "residuals without an outcome": (
+        ("policy", "distributions", 0, "points"),
+        np.zeros((5, 1)),
+        "residuals of 2 outcomes",
+    ),
+    "whole residuals": (
+        ("policy", "distributions", 0, "points"),
+        np.zeros((5, 2), dtype=int),
+        "at most 3000 residuals",
+    ),
+    "too many residuals": (("policy", "distributions", 0, "points"), np.zeros((3001, 2)), "at most 3000 residuals"),
+    "a distribution of another name": (("policy", "distributions", 0, "name"), "mine", "a known name"),
+    "a forest that its law does not know": (("policy", "distributions", 0, "name"), "uniform", "as its name says"),
     "cuts of another size": ((*CUTS, "A"), np.zeros((2, 9)), "must fit the decisions and outcomes"),
     "more terms than the cost has": ((*CUTS, "term"), None, "one term of the cost"),
     "whole slopes": ((*CUTS, "B"), None, "The cuts of a rule must be numbers"),
     "starts of another size": ((*RULES, 1, "starts"), np.zeros((2, 9)), "must be rows of 3 numbers"),
     "no cuts": (CUTS, None, "A rule must have cuts"),
     "a tail of nothing": ((*RULES, 1, "risk"), 1.0, r"must lie in \[0, 1\)"),
-    "a hundred rules": (RULES, [RULE] * 100, "at most 5 laws, and 20 rules"),
+    "a hundred rules": (RULES, [RULE] * 100, "at most 5 distributions, and 20 rules"),
     "a level that is no number": ((*PLANNED, "levels"), [float("nan")], "growing levels between 0 and 1"),
     "levels that fall": ((*PLANNED, "levels"), [0.9, 0.8], "growing levels between 0 and 1"),
     "no level": ((*PLANNED, "levels"), [], "1 to 20 growing levels"),
@@ -79,8 +92,8 @@ REFUSED = {
     "a bound in words": ((*ENTRY, "bound"), "much", "could not convert string to float"),
     "no bound": ((*ENTRY, "bound"), None, "must be a string or a real number"),
     "shares beyond all": ((*ENTRY, "share"), 7.0, "must add up to 1"),
-    "nothing judged": (("plan", "report", "n_judged"), 0, "n_judged must be an integer of at least 1"),
-    "no contest": (("plan", "report", "entries"), [], "1 to 100 entries, got 0"),
+    "nothing scored": (("policy", "report", "n_scored"), 0, "n_scored must be an integer of at least 1"),
+    "no selection": (("policy", "report", "entries"), [], "1 to 100 entries, got 0"),
 }
 
 
@@ -88,7 +101,7 @@ REFUSED = {
 def test_a_plan_that_no_fit_can_have_made_is_refused(name, folder):
     place, value, message = REFUSED[name]
     if value is None and place[-1] in ("term", "B"):
-        cuts = ph.load(folder / "shop.polyhedge").model_.family.plan.planners[1].cuts
+        cuts = ph.load(folder / "shop.polyhedge").model_.family.policy.planners[1].cuts
         value = np.arange(len(cuts)) if place[-1] == "term" else np.zeros(cuts.B.shape, dtype=int)
     path = rewritten(folder, "shop", *place, value=value)
     with pytest.raises(ph.ModelFileError, match=message):
@@ -97,21 +110,21 @@ def test_a_plan_that_no_fit_can_have_made_is_refused(name, folder):
 
 @pytest.mark.parametrize("radius", [float("nan"), float("-inf"), -1e9])
 def test_a_set_that_plans_at_a_radius_where_it_is_empty_is_refused(radius, folder):
-    path = rewritten(folder, "set", "plan", "radius", value=radius)
+    path = rewritten(folder, "set", "policy", "radius", value=radius)
     with pytest.raises(ph.ModelFileError, match=r"is below the score of every residual|cannot be computed"):
         ph.load(path)
 
 
 def test_a_forest_whose_nodes_lead_in_a_circle_still_ends(folder):
-    forest = ph.load(folder / "shop.polyhedge").model_.family.plan.costs[0].law.center
+    forest = ph.load(folder / "shop.polyhedge").model_.family.policy.costs[0].distribution.center
     path = rewritten(folder, "shop", *CENTER, "left", value=np.zeros(len(forest.left), dtype=int))
     assert len(ph.load(path).decide(seeds.X[:3])) == 3
 
 
 def test_a_plan_of_whole_decisions_is_not_a_mean_of_two(folder):
-    state = ph.load(folder / "shop.polyhedge").model_.family.plan.state()
+    state = ph.load(folder / "shop.polyhedge").model_.family.policy.state()
     with pytest.raises(ValueError, match=r"a mean of whole decisions is not whole"):
-        plan_from(seeds.shop(whole=True), state)
+        policy_from(seeds.shop(whole=True), state)
 
 
 def test_no_share_of_unlucky_models_takes_long_to_rank():

@@ -590,10 +590,10 @@ ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 @pytest.fixture(scope="module")
-def seeds_with_contests(tmp_path_factory):
-    """Whole models of all kinds, plans with contests among them, to be mutated."""
+def seeds_with_selections(tmp_path_factory):
+    """Whole models of all kinds, plans with selections among them, to be mutated."""
     folder = tmp_path_factory.mktemp("seeds")
-    call = f"write_seeds(Path({str(folder)!r}), contests=True)"
+    call = f"write_seeds(Path({str(folder)!r}), selections=True)"
     code = f"from pathlib import Path; import fuzz_seeds; fuzz_seeds.{call}"
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], cwd=HERE, check=True, env=ONE_THREAD)
     return folder
@@ -622,8 +622,8 @@ def test_two_hundred_mutated_files_raise_nothing_but_the_documented_error(tmp_pa
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is measured by Linux's account of it")
 @pytest.mark.parametrize("seed", range(1, 11))
-def test_twenty_thousand_mutated_files_raise_nothing_but_the_documented_error(seed, seeds_with_contests):
-    assert_nothing_but_the_documented_error(seeds_with_contests, 2000, seed)
+def test_twenty_thousand_mutated_files_raise_nothing_but_the_documented_error(seed, seeds_with_selections):
+    assert_nothing_but_the_documented_error(seeds_with_selections, 2000, seed)
 
 
 RELEASES = sorted(path.stem for path in (HERE / "files").glob("model_*.polyhedge"))

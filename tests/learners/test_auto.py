@@ -16,7 +16,7 @@ from sklearn.preprocessing import OneHotEncoder
 import polyhedge as ph
 import shared
 from polyhedge.learners import Auto, Descent, OneSidedBox, Samples, auto, learn_with_spread, lower_bound
-from polyhedge.learners.cross_fit import Contest, half_way
+from polyhedge.learners.cross_fit import Selection, half_way
 from polyhedge.robust import decide
 from polyhedge.solvers.program import Status
 from polyhedge_study.tasks import energy_task, synthetic_task
@@ -55,12 +55,12 @@ USER_PROBLEMS = {
 
 learning_data = partial(shared.learning_data, n=90)
 SHORT = Auto(n_folds=2, training_folds=2, spread=False)
-"""The default learner with a short contest, where what it chooses is not looked at."""
+"""The default learner with a short selection, where what it chooses is not looked at."""
 
 
 @cache
 def chosen(problem):
-    """What the default contest chooses for the usual data: learned once for all tests that look at it."""
+    """What the default selection chooses for the usual data: learned once for all tests that look at it."""
     return Auto().learn(Samples(*learning_data(), problem, 0.1), 0)
 
 
@@ -158,28 +158,28 @@ class Remembers(OneSidedBox):
 def test_candidates_are_fitted_without_a_fold_and_judged_on_it_at_the_radius_of_all_left_out_scores():
     residuals, centers = learning_data(n=120)
     objective = Samples(residuals, centers, LINEAR, 0.1)
-    contest = Contest(objective, 3, 0.7, seed=0, deadline=np.inf)
+    selection = Selection(objective, 3, 0.7, seed=0, deadline=np.inf)
     Remembers.seen.clear()
-    contest.choose({"box": OneSidedBox(), "same": Remembers()})
+    selection.choose({"box": OneSidedBox(), "same": Remembers()})
     scores, costs = [], []
-    for fold, seen in zip(contest.folds, Remembers.seen, strict=True):
+    for fold, seen in zip(selection.folds, Remembers.seen, strict=True):
         rest = np.setdiff1d(np.arange(120), fold)
         assert np.array_equal(seen, residuals[rest])
         scores.append(
             OneSidedBox().learn(Samples(residuals[rest], centers[rest], LINEAR, 0.1)).set.scores(residuals[fold])
         )
     radius = ph.conformal_radius(np.concatenate(scores), 0.1)
-    for fold in contest.folds:
+    for fold in selection.folds:
         rest = np.setdiff1d(np.arange(120), fold)
         shape = OneSidedBox().learn(Samples(residuals[rest], centers[rest], LINEAR, 0.1)).set
         costs.append(decide(LINEAR, shape, radius, centers[fold]).cost_bound)
-    assert sorted(np.concatenate(contest.folds)) == list(range(120))
-    assert contest.judged["same"] == pytest.approx(np.concatenate(costs).mean())
+    assert sorted(np.concatenate(selection.folds)) == list(range(120))
+    assert selection.scored["same"] == pytest.approx(np.concatenate(costs).mean())
 
 
 def test_a_candidate_must_lead_by_more_than_the_handicap():
     assert chosen(NEWSVENDOR).detail.startswith("chose smooth descent")
-    strict = Auto(handicap=1e3).learn(Samples(*learning_data(), NEWSVENDOR, 0.1), 0)
+    strict = Auto(complexity_penalty=1e3).learn(Samples(*learning_data(), NEWSVENDOR, 0.1), 0)
     assert strict.detail.startswith("chose one-sided box")
 
 

@@ -77,8 +77,8 @@ def test_a_fit_does_not_depend_on_the_clock(other_clock):
     X, Y = ph.data.make_synthetic(120, rng=np.random.default_rng(0))
 
     def fitted():
-        problem, contest = ph.problems.simplex_linear([0.0, 0.1]), Auto(n_folds=2, training_folds=2)
-        return ph.RobustDecider(problem, learner=Certified(contest, max_work=WORK), random_state=0).fit(X, Y)
+        problem, selection = ph.problems.simplex_linear([0.0, 0.1]), Auto(n_folds=2, training_folds=2)
+        return ph.RobustDecider(problem, learner=Certified(selection, max_work=WORK), random_state=0).fit(X, Y)
 
     first = fitted()
     other_clock(1e3)

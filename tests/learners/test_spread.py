@@ -31,7 +31,7 @@ from shared import ScaledBox, first_two
 
 LINEAR = ph.problems.simplex_linear([-0.08, 0.0])
 SHORT = Auto(n_folds=2, training_folds=2)
-"""The default learner with a short contest, where the contest itself is looked at."""
+"""The default learner with a short selection, where the selection itself is looked at."""
 PROBLEMS = {
     "linear": LINEAR,
     "quadratic": ph.problems.simplex_quadratic([-0.08, 0.0], 0.08),
@@ -292,7 +292,7 @@ def test_a_certified_learner_scales_as_its_learner_does(decider):
     assert not ph.learners.Certified(Auto(spread=False)).needs.may_scale
     assert ph.learners.Certified(Auto(time_limit=3.0), time_limit=2.0).needs.time_limit == 5.0
     assert ph.learners.Certified(Auto()).needs.time_limit is None
-    assert ph.learners.Certified(ph.learners.OneSidedBox()).needs.handicap == 0.0
+    assert ph.learners.Certified(ph.learners.OneSidedBox()).needs.complexity_penalty == 0.0
 
 
 def test_the_former_name_of_a_certificates_time_limit_still_works_and_warns():
@@ -332,7 +332,7 @@ def sample(n=300, seed=0):
 
 def test_the_scaled_learning_set_has_radius_zero_and_the_reported_objective():
     X, objective, result = sample()
-    scaled, spread = choose_spread(result, objective, X, handicap=0.7, seed=0)
+    scaled, spread = choose_spread(result, objective, X, complexity_penalty=0.7, seed=0)
     assert spread is not None
     assert scaled.objective < result.objective
     scores = scaled.set.scores(objective.residuals / spread(X, objective.centers)[:, None])
@@ -358,30 +358,32 @@ def test_premiums_in_the_detail_refer_to_the_contexts_that_were_judged():
     objective = Samples(residuals, centers, problem, 0.1)
     assert not objective.has_closed_form
     result = ph.learners.PcaBox().learn(Samples(residuals, centers, problem, 0.1))
-    scaled, spread = choose_spread(result, objective, X, handicap=0.0, seed=0)
+    scaled, spread = choose_spread(result, objective, X, complexity_penalty=0.0, seed=0)
     assert spread is not None
     said = float(scaled.detail.partition("cross-fitted premium ")[2].partition(",")[0])
     at_one_size = float(scaled.detail.partition("at one size ")[2])
-    judged = np.unique(np.linspace(0, n - 1, 200).astype(int))
-    nominal = ph.robust.decide_knowing(problem, centers[judged])[1].mean()
-    plain = decide(problem, result.set, objective.radius(result.set), centers[judged]).cost_bound.mean()
+    scored = np.unique(np.linspace(0, n - 1, 200).astype(int))
+    nominal = ph.robust.decide_knowing(problem, centers[scored])[1].mean()
+    plain = decide(problem, result.set, objective.radius(result.set), centers[scored]).cost_bound.mean()
     assert at_one_size == pytest.approx(plain - nominal, rel=1e-3)
     assert said < at_one_size
 
 
 def test_a_spread_must_save_more_than_the_handicap():
     X, objective, result = sample()
-    assert choose_spread(result, objective, X, handicap=1e3, seed=0) == (result, None)
+    assert choose_spread(result, objective, X, complexity_penalty=1e3, seed=0) == (result, None)
 
 
 @pytest.mark.parametrize(("share", "is_taken"), [(0.8, True), (1.3, False)])
 def test_two_handicaps_must_be_saved(share, is_taken):
-    """A handicap for which two of them are this share of what a spread saves."""
+    """A complexity penalty for which two of them are this share of what a spread saves."""
     X, objective, result = sample()
-    detail = choose_spread(result, objective, X, handicap=0.0, seed=0)[0].detail
+    detail = choose_spread(result, objective, X, complexity_penalty=0.0, seed=0)[0].detail
     scaled, plain = (float(detail.partition(f"{what} ")[2].partition(",")[0]) for what in ("premium", "at one size"))
-    handicap = share * (1 - scaled / plain) * np.sqrt(objective.n) / 2
-    assert (choose_spread(result, objective, X, handicap=handicap, seed=0)[1] is not None) == is_taken
+    complexity_penalty = share * (1 - scaled / plain) * np.sqrt(objective.n) / 2
+    assert (
+        choose_spread(result, objective, X, complexity_penalty=complexity_penalty, seed=0)[1] is not None
+    ) == is_taken
 
 
 def test_near_copies_stay_in_one_fold(monkeypatch):
@@ -393,12 +395,14 @@ def test_near_copies_stay_in_one_fold(monkeypatch):
     seen = []
     real = spread_choice._Judge._fit
     monkeypatch.setattr(spread_choice._Judge, "_fit", lambda s, rows, *a: seen.append(rows) or real(s, rows, *a))
-    choose_spread(result, objective, X, handicap=0.7, seed=0, groups=groups)
+    choose_spread(result, objective, X, complexity_penalty=0.7, seed=0, groups=groups)
     for rows in seen[:3]:
         left_out = np.setdiff1d(np.arange(600), rows)
         assert not set(groups[rows]) & set(groups[left_out])
-    assert choose_spread(result, objective, X, handicap=0.7, seed=0)[1] is not None  # copies give the answer away
-    assert choose_spread(result, objective, X, handicap=0.7, seed=0, groups=groups)[1] is None
+    assert (
+        choose_spread(result, objective, X, complexity_penalty=0.7, seed=0)[1] is not None
+    )  # copies give the answer away
+    assert choose_spread(result, objective, X, complexity_penalty=0.7, seed=0, groups=groups)[1] is None
 
 
 def test_ctrl_c_keeps_the_learned_set(monkeypatch):
@@ -408,14 +412,14 @@ def test_ctrl_c_keeps_the_learned_set(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Spread, "fit", interrupt)
-    kept, spread = choose_spread(result, objective, X, handicap=0.7, seed=0)
+    kept, spread = choose_spread(result, objective, X, complexity_penalty=0.7, seed=0)
     assert spread is None
     assert kept == replace(result, status=Status.STOPPED_EARLY, interrupted=True)
 
 
 def test_after_the_deadline_nothing_is_tried(monkeypatch):
     X, objective, result = sample()
-    assert choose_spread(result, objective, X, handicap=0.7, seed=0, deadline=0.0) == (result, None)
+    assert choose_spread(result, objective, X, complexity_penalty=0.7, seed=0, deadline=0.0) == (result, None)
 
 
 def test_costs_without_pieces_and_stopped_learners_keep_one_size():
@@ -424,9 +428,9 @@ def test_costs_without_pieces_and_stopped_learners_keep_one_size():
     square = ph.DecisionProblem(
         decision=z, cost=lambda z, u: cp.square(u @ z - 1), constraints=[cp.sum(z) == 1], n_outcomes=2
     )
-    assert choose_spread(result, replace(objective, problem=square), X, handicap=0.0, seed=0)[1] is None
+    assert choose_spread(result, replace(objective, problem=square), X, complexity_penalty=0.0, seed=0)[1] is None
     stopped = replace(result, status=Status.STOPPED_EARLY)
-    assert choose_spread(stopped, objective, X, handicap=0.0, seed=0) == (stopped, None)
+    assert choose_spread(stopped, objective, X, complexity_penalty=0.0, seed=0) == (stopped, None)
 
 
 def test_integer_decisions_and_uncertain_constraints_are_scaled_too():
@@ -447,7 +451,7 @@ def test_integer_decisions_and_uncertain_constraints_are_scaled_too():
     )
     X, _ = uneven(5, seed=3)
     for problem in (whole, covered):
-        decider = fitted(240, ScaledBox(handicap=0.0), problem)
+        decider = fitted(240, ScaledBox(complexity_penalty=0.0), problem)
         assert decider.spread_ is not None
         found = decider.decide(X)
         assert found.is_optimal.all()

@@ -167,7 +167,7 @@ class TestDoubts:
 
     @pytest.mark.parametrize("guarantee", ["cost", "outcome"])
     def test_who_has_split_in_time_is_told_of_drift_and_not_to_split_in_time(self, guarantee: str) -> None:
-        """The newer half of the calibration rows differs; a plan has trained on the rows before these."""
+        """The newer half of the calibration rows differs; a policy has trained on the rows before these."""
         X, Y = rows(1200)
         Y = Y + 9 * (np.arange(1200)[:, None] > 1050)
         learner = None if guarantee == "cost" else ph.learners.PcaBox()
@@ -449,7 +449,7 @@ def test_codes_of_diagnostics_are_what_their_texts_begin_with() -> None:
 class TestRefreshThatWouldMakeThingsWorse:
     """The better of the old and the new predictor stays; rows that calibrate take no part in the choice."""
 
-    @pytest.mark.parametrize("given", [{}, {"learner": None, "predictor": None}], ids=["set", "plan"])
+    @pytest.mark.parametrize("given", [{}, {"learner": None, "predictor": None}], ids=["set", "policy"])
     def test_predictor_of_many_rows_is_not_replaced_by_one_of_few(self, given: dict[str, Any]) -> None:
         fitted = decider(**given).fit(*rows(1200))
         before, (X, Y) = fitted.model_.family, rows(60, seed=1)

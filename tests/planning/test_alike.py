@@ -1,30 +1,36 @@
-"""What rules and laws have in common is worked out once, and comes to the same as by itself."""
+"""What rules and distributions have in common is worked out once, and comes to the same as by itself."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from polyhedge.planning import PlanRows
+from polyhedge.planning import DevelopmentRows
 from polyhedge.planning.costs import PlanProblem
 from polyhedge.planning.equivalent import first_alike
 from polyhedge.planning.leaf_weights import weighted_quantiles
 from polyhedge.planning.levels import quantiles_at, quantiles_of_each
 from polyhedge.planning.line import least_on_segment
 from polyhedge.planning.policies import Rule
-from polyhedge.planning.residual_distributions import EVEN_LAWS, LAWS, fit_law, fit_laws, says_the_same
+from polyhedge.planning.residual_distributions import (
+    DISTRIBUTIONS,
+    EVEN_DISTRIBUTIONS,
+    fit_distribution,
+    fit_distributions,
+    says_the_same,
+)
 from polyhedge.planning.risk import Cuts, JointCost, Risk
-from polyhedge.planning.selection import Contest
+from polyhedge.planning.selection import Selection
 from polyhedge.problems import newsvendor, simplex_newsvendor
 
 
-def rows_of(n: int = 120, *, bias: float = 0.0, seed: int = 0) -> PlanRows:
+def rows_of(n: int = 120, *, bias: float = 0.0, seed: int = 0) -> DevelopmentRows:
     """Outcomes around their predictions, or beside them by a multiple of the first feature."""
     rng = np.random.default_rng(seed)
     X = rng.uniform(size=(n, 2))
     centers = 0.5 + 0.2 * X
     outcomes = centers + bias * X[:, [0]] + 0.3 * rng.normal(size=(n, 2))
-    return PlanRows(X, centers, outcomes, np.zeros((n, 0)), np.arange(n) * 3 // n)
+    return DevelopmentRows(X, centers, outcomes, np.zeros((n, 0)), np.arange(n) * 3 // n)
 
 
 FEW = (rows_of(20, seed=9).X, rows_of(20, seed=9).centers)
@@ -34,33 +40,38 @@ FEW = (rows_of(20, seed=9).X, rows_of(20, seed=9).centers)
 def test_laws_that_are_fitted_together_are_those_that_are_fitted_alone(bias):
     for seed in range(4):
         rows = rows_of(bias=bias, seed=seed)
-        for name, law in fit_laws(LAWS, rows, seed=0).items():
-            alone = fit_law(name, rows, seed=0)
-            told, expected = (each.placed(rows.X, rows.centers) for each in (law, alone))
-            assert np.array_equal(law.points, alone.points)
+        for name, distribution in fit_distributions(DISTRIBUTIONS, rows, seed=0).items():
+            alone = fit_distribution(name, rows, seed=0)
+            told, expected = (each.placed(rows.X, rows.centers) for each in (distribution, alone))
+            assert np.array_equal(distribution.points, alone.points)
             assert np.array_equal(told.centers, expected.centers)
             assert np.array_equal(told.scales, expected.scales)
 
 
 def test_laws_say_the_same_where_forests_tell_chance_and_not_where_they_tell_more():
-    laws = [fit_laws(EVEN_LAWS, rows_of(seed=seed), seed=0) for seed in range(8)]
-    alike = [says_the_same(each["scaled"], each["corrected"]) for each in laws]
+    distributions = [fit_distributions(EVEN_DISTRIBUTIONS, rows_of(seed=seed), seed=0) for seed in range(8)]
+    alike = [says_the_same(each["scaled"], each["corrected"]) for each in distributions]
     assert 0 < sum(alike) < len(alike)  # a share of forests is held back to nothing, the others are not
-    for each in (laws[k] for k in np.flatnonzero(alike)):
+    for each in (distributions[k] for k in np.flatnonzero(alike)):
         for part, other in zip(*(each[name].at(*FEW) for name in ("scaled", "corrected")), strict=True):
             assert np.array_equal(part, other)
-    told = fit_laws(EVEN_LAWS, rows_of(bias=3.0), seed=0)
+    told = fit_distributions(EVEN_DISTRIBUTIONS, rows_of(bias=3.0), seed=0)
     assert not says_the_same(told["scaled"], told["corrected"])
 
 
 def test_rules_on_laws_that_say_the_same_are_judged_as_if_each_had_a_law_of_its_own(monkeypatch):
-    problem, rules = PlanProblem(simplex_newsvendor(0.3, 0.7, 2)), [Rule(law, Risk(0.5)) for law in EVEN_LAWS]
+    problem, rules = (
+        PlanProblem(simplex_newsvendor(0.3, 0.7, 2)),
+        [Rule(distribution, Risk(0.5)) for distribution in EVEN_DISTRIBUTIONS],
+    )
     for seed in range(3):
-        together = Contest(problem, rows_of(seed=seed), rules, 0.8, seed=0)
+        together = Selection(problem, rows_of(seed=seed), rules, 0.8, seed=0)
         with monkeypatch.context() as patch:
-            patch.setattr("polyhedge.planning.selection.says_the_same", lambda law, other: law is other)
-            apart = Contest(problem, rows_of(seed=seed), rules, 0.8, seed=0)
-        for one, other in zip(together.judged, apart.judged, strict=True):
+            patch.setattr(
+                "polyhedge.planning.selection.says_the_same", lambda distribution, other: distribution is other
+            )
+            apart = Selection(problem, rows_of(seed=seed), rules, 0.8, seed=0)
+        for one, other in zip(together.scored, apart.scored, strict=True):
             for a, b in zip(one, other, strict=True):
                 assert np.array_equal(a.planned, b.planned)
                 assert np.array_equal(a.realised, b.realised)
@@ -69,22 +80,24 @@ def test_rules_on_laws_that_say_the_same_are_judged_as_if_each_had_a_law_of_its_
 @pytest.mark.parametrize("name", ["scaled", "weighted"])
 def test_costs_of_many_rules_are_planned_as_those_of_each(name):
     rows, problem, rng = rows_of(), PlanProblem(simplex_newsvendor(0.3, 0.7, 2)), np.random.default_rng(1)
-    law = fit_law(name, rows, seed=0)
+    distribution = fit_distribution(name, rows, seed=0)
     t = np.round(2 * rng.uniform(size=(4, len(rows)))) / 2  # ends and the middle: many decisions are the same
     decisions = [np.column_stack([each, 1 - each]) for each in t]
     decisions[3][5] = np.nan
-    at = law.placed(rows.X, rows.centers)
-    together = quantiles_of_each(problem, law, (0.5, 0.9), decisions, at, rows.values)
+    at = distribution.placed(rows.X, rows.centers)
+    together = quantiles_of_each(problem, distribution, (0.5, 0.9), decisions, at, rows.values)
     for z, own in zip(decisions, together, strict=True):
-        assert np.array_equal(own, quantiles_at(problem, law, (0.5, 0.9), z, at, rows.values)[0], equal_nan=True)
+        assert np.array_equal(
+            own, quantiles_at(problem, distribution, (0.5, 0.9), z, at, rows.values)[0], equal_nan=True
+        )
     assert (first_alike(decisions)[1:] == 0).any()
 
 
 def test_weighted_quantiles_over_residuals_that_count_are_those_over_all_and_hang_on_the_row_alone():
     rows, problem = rows_of(300), PlanProblem(simplex_newsvendor(0.3, 0.7, 2))
-    law = fit_law("weighted", rows, seed=0)
-    weights = law.placed(rows.X, rows.centers).weights[0]
-    cost, scales = JointCost(problem.joint, law.points), np.ones(len(rows))
+    distribution = fit_distribution("weighted", rows, seed=0)
+    weights = distribution.placed(rows.X, rows.centers).weights[0]
+    cost, scales = JointCost(problem.joint, distribution.points), np.ones(len(rows))
     z = np.full((len(rows), 2), 0.5)
     quantiles, mean = cost.quantiles(z, rows.centers, scales, (0.5, 0.9), weights)
     costs, dense = cost.samples(z, rows.centers, scales), weights.toarray()

@@ -1,4 +1,4 @@
-"""Plans of costs in which a parameter multiplies the outcome: each row has the problem at its own values."""
+"""Policies of costs in which a parameter multiplies the outcome: each row has the problem at its own values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from polyhedge.planning import planned as plan_module
 from polyhedge.planning.costs import MOST_KEPT, PlanProblem
 from polyhedge.planning.levels import PlannedCost, planned_cost
 from polyhedge.planning.policies import Rule, fit_planner
-from polyhedge.planning.residual_distributions import Law, PlacedLaw
+from polyhedge.planning.residual_distributions import PlacedDistribution, ResidualDistribution
 from polyhedge.planning.risk import Risk
 from polyhedge.planning.selection import candidates
 from polyhedge.problems import DecisionProblem
@@ -20,7 +20,7 @@ from polyhedge.regions.family import Work
 RNG = np.random.default_rng(0)
 RESIDUALS, CENTERS = RNG.standard_t(4, size=(60, 2)), 5 + RNG.normal(size=(12, 2))
 PENALTIES = RNG.uniform(3, 9, size=(12, 2))
-LAW = Law("uniform", RESIDUALS)
+LAW = ResidualDistribution("uniform", RESIDUALS)
 
 
 def shop(penalty, *limits) -> DecisionProblem:
@@ -70,7 +70,7 @@ def test_planned_costs_are_those_of_the_formula():
     seen = PlanProblem(priced())
     z = planner(priced(), Rule("uniform"))(CENTERS, CENTERS, PENALTIES)
     v, mean = planned_cost(seen, LAW, 0.8, z, CENTERS, CENTERS, PENALTIES)
-    at = PlacedLaw(CENTERS, np.ones(len(CENTERS)))
+    at = PlacedDistribution(CENTERS, np.ones(len(CENTERS)))
     quantiles, means = seen.sampled_costs(z, at, PENALTIES, RESIDUALS, (0.8,))
     assert np.allclose(v, quantiles[:, 0])
     assert np.allclose(mean, means)
@@ -98,7 +98,7 @@ def decided():
 
 def test_decisions_follow_the_penalties(decided):
     decider, X, *_ = decided
-    assert any("CVaR" in entry.rule for entry in decider.plan_.entries)
+    assert any("CVaR" in entry.rule for entry in decider.policy_.entries)
     low, high = (decider.decide(X, parameters={"penalty": np.full((30, 2), level)}) for level in (3.0, 9.0))
     assert (high.flat >= low.flat - 1e-9).all()
     assert (high.cost_bound > low.cost_bound).mean() > 0.9
@@ -122,8 +122,8 @@ def test_progress_is_told_part_by_part(decided, monkeypatch):
     decider, X, given = decided
     monkeypatch.setattr(plan_module, "MOST_KEPT", 12)
     told = []
-    plan, values = decider.model_.family.plan, given["penalty"]
-    plan.plan(X, 5 + X, values, Work(progress=lambda done, of: told.append((done, of))))
+    policy, values = decider.model_.family.policy, given["penalty"]
+    policy.decide(X, 5 + X, values, Work(progress=lambda done, of: told.append((done, of))))
     assert told == [(12, 30), (24, 30), (30, 30)]
 
 
@@ -132,4 +132,4 @@ def test_files_keep_such_plans(decided, tmp_path):
     decider.save(tmp_path / "priced.polyhedge")
     again = ph.load(tmp_path / "priced.polyhedge").decide(X, parameters=given)
     assert (again.flat == decider.decide(X, parameters=given).flat).all()
-    assert isinstance(decider.model_.family.plan.costs[0], PlannedCost)
+    assert isinstance(decider.model_.family.policy.costs[0], PlannedCost)

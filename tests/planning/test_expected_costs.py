@@ -47,7 +47,7 @@ BOX = Given(ph.Polyhedron(np.vstack([np.eye(2), -np.eye(2)]), -np.array([1.0, 0.
 
 KINDS = {
     "linear": (lambda: ph.problems.simplex_linear([-0.08, 0.0]), ph.learners.OneSidedBox(), {}),
-    "scaled": (lambda: ph.problems.simplex_newsvendor(0.3, 0.7, 2), ScaledBox(handicap=0.0), {}),
+    "scaled": (lambda: ph.problems.simplex_newsvendor(0.3, 0.7, 2), ScaledBox(complexity_penalty=0.0), {}),
     "budget": (coupled, ph.learners.OneSidedBox(), {"budget": 1.5}),
     "bent": (bent, BOX, {}),
     "covering": (covering, BOX, {}),
@@ -67,10 +67,10 @@ def guarded(request):
 
 def test_expected_cost_is_the_mean_over_the_residuals_around_the_prediction(guarded):
     decider, X, more = guarded
-    decided, plan = decider.decide(X, **more), decider.model_.family.plan
-    centers, scales = decider.centers(X), plan.sets.scales(X, decider.centers(X))
+    decided, policy = decider.decide(X, **more), decider.model_.family.policy
+    centers, scales = decider.centers(X), policy.sets.scales(X, decider.centers(X))
     for i in range(len(X)):
-        outcomes = centers[i] + scales[i] * plan.costs.points
+        outcomes = centers[i] + scales[i] * policy.costs.points
         own = np.tile(decided.flat[i], (len(outcomes), 1))
         values = np.tile(list(more["parameters"].values()), (len(outcomes), 1)) if more else None
         assert decided.expected_cost[i] == pytest.approx(decider.problem_.evaluate(own, outcomes, values).mean())
@@ -85,9 +85,9 @@ def test_expected_cost_of_a_row_is_the_same_alone_and_in_any_batch_to_the_last_b
 
 def test_illustrated_outcome_is_the_dearest_of_the_residuals_that_keeps_the_promise(guarded):
     decider, X, more = guarded
-    problem, plan = decider.problem_, decider.model_.family.plan
+    problem, policy = decider.problem_, decider.model_.family.policy
     decided, worst, n_named = decider.decide(X[:9], **more), decider.worst_outcomes(X[:9], **more), 0
-    for i, outcomes in enumerate(plan.outcomes(X[:9], decider.centers(X[:9]))):
+    for i, outcomes in enumerate(policy.outcomes(X[:9], decider.centers(X[:9]))):
         own = np.tile(decided.flat[i], (len(outcomes), 1))
         values = np.tile(list(more["parameters"].values()), (len(outcomes), 1)) if more else None
         costs, broken = problem.evaluate(own, outcomes, values), problem.violations(own, outcomes, values).any(axis=1)
@@ -122,7 +122,7 @@ def _without_residuals(path, target):
     """The file as it was before costs were expected of a set."""
     decider = ph.load(path)
     family = decider.model_.family
-    family = replace(family, plan=replace(family.plan, costs=None))
+    family = replace(family, policy=replace(family.policy, costs=None))
     decider.model_ = replace(decider.model_, family=family)
     decider.save(target)
 
@@ -141,8 +141,8 @@ def test_mean_costs_of_another_type_are_not_stored_as_if_they_were_ours(guarded,
 
     decider = ph.load(_saved(guarded[0], tmp_path))
     family = decider.model_.family
-    costs = Other(family.problem, family.plan.costs.points)
-    decider.model_ = replace(decider.model_, family=replace(family, plan=replace(family.plan, costs=costs)))
+    costs = Other(family.problem, family.policy.costs.points)
+    decider.model_ = replace(decider.model_, family=replace(family, policy=replace(family.policy, costs=costs)))
     with pytest.raises(ValueError, match="mean cost of type Other cannot be stored"):
         decider.save(tmp_path / "other.polyhedge")
 

@@ -1,4 +1,4 @@
-"""Where the split is in time, rules and laws are judged by earlier rows alone."""
+"""Where the split is in time, rules and distributions are scored by earlier rows alone."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.linear_model import LinearRegression
 
 import polyhedge as ph
-from polyhedge.planning import PlanRows
+from polyhedge.planning import DevelopmentRows
 from polyhedge.planning.costs import PlanProblem
 from polyhedge.planning.forward import forward_folds, forward_predictions
 from polyhedge.planning.policies import Rule
 from polyhedge.planning.risk import Risk
-from polyhedge.planning.selection import Contest
+from polyhedge.planning.selection import Selection
 from polyhedge.predictors.regressor import as_predictor
 from polyhedge.problems import simplex_linear
 
@@ -37,10 +37,10 @@ def timed(n: int = N) -> tuple[np.ndarray, np.ndarray]:
     return np.column_stack([np.arange(n), X]), Y
 
 
-def forward_rows(X: np.ndarray, Y: np.ndarray) -> PlanRows:
+def forward_rows(X: np.ndarray, Y: np.ndarray) -> DevelopmentRows:
     folds = forward_folds(len(Y))
     centers = forward_predictions(lambda: as_predictor(LinearRegression(), 2), X, Y, folds)
-    return PlanRows(X, centers, Y, np.zeros((len(Y), 0)), folds, in_time=True)
+    return DevelopmentRows(X, centers, Y, np.zeros((len(Y), 0)), folds, in_time=True)
 
 
 @pytest.mark.parametrize("is_grouped", [False, True])
@@ -49,7 +49,7 @@ def test_no_fold_is_judged_by_later_rows(is_grouped):
     groups = np.repeat(np.random.default_rng(1).permutation(N // 4), 4) if is_grouped else None
     folds = forward_folds(N, groups)
     seen = forward_predictions(lambda: as_predictor(LastSeen(), 2), X, Y, folds, groups)
-    rows = PlanRows(X, seen, Y, np.zeros((N, 0)), folds, in_time=True)
+    rows = DevelopmentRows(X, seen, Y, np.zeros((N, 0)), folds, in_time=True)
     assert len(rows.folds()) == 4
     for own, rest in rows.folds():
         assert rest.max() < own.min()
@@ -64,7 +64,7 @@ def test_later_outcomes_do_not_change_how_earlier_rows_are_judged():
     is_last = forward_folds(N) == 4
     other = np.where(is_last[:, None], 5 - 2 * Y, Y)
     seen = PlanProblem(simplex_linear([-0.08, 0.0]))
-    before, after = (Contest(seen, forward_rows(X, one), RULES, 0.8, 0).judged for one in (Y, other))
+    before, after = (Selection(seen, forward_rows(X, one), RULES, 0.8, 0).scored for one in (Y, other))
     n_earlier = int((~is_last & (forward_folds(N) > 0)).sum())
     for own, changed in zip(before, after, strict=True):
         for one, same in zip(own, changed, strict=True):
@@ -78,17 +78,17 @@ def test_contests_of_splits_in_time_look_back_and_others_do_not(predictor):
     X, Y = timed(320)
     if predictor == "precomputed":
         X = Y + np.random.default_rng(2).normal(0, 0.3, Y.shape)
-    judged = {}
+    scored = {}
     for split in ("time", (0.5, 0.25, 0.25)):
         decider = ph.RobustDecider(simplex_linear([-0.08, 0.0]), predictor, split=split, random_state=0).fit(X, Y)
         # With few calibration rows, learning rows calibrate where others train.
         n = len(decider.split_.learn if predictor == "precomputed" else decider.split_.train)
-        judged[str(split)] = decider.plan_.n_judged / n
-    assert judged["(0.5, 0.25, 0.25)"] == 1
-    assert judged["time"] == pytest.approx(2 / 3, abs=0.01)
+        scored[str(split)] = decider.policy_.n_scored / n
+    assert scored["(0.5, 0.25, 0.25)"] == 1
+    assert scored["time"] == pytest.approx(2 / 3, abs=0.01)
 
 
 def test_few_rows_are_judged_both_ways_in_time_too():
     X, Y = timed(160)
     decider = ph.RobustDecider(simplex_linear([-0.08, 0.0]), LinearRegression(), split="time", random_state=0).fit(X, Y)
-    assert decider.plan_.n_judged == len(decider.split_.train)
+    assert decider.policy_.n_scored == len(decider.split_.train)

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LinearRegression
 
 import polyhedge as ph
-from polyhedge.planning import MarginPath, PlanReport, margin_path
+from polyhedge.planning import MarginPath, PolicyReport, margin_path
 from polyhedge.planning.costs import PlanProblem
 from polyhedge.planning.fullest_margins import fullest_margins
 from polyhedge.planning.margins import fit_margins
 from polyhedge.planning.report import Entry
-from polyhedge.planning.residual_distributions import PlanRows, fit_law
+from polyhedge.planning.residual_distributions import DevelopmentRows, fit_distribution
 
 Floats = NDArray[np.float64]
 NOTCHES = 256
@@ -41,10 +41,10 @@ def rows(n: int, seed: int = 21) -> tuple[Floats, Floats]:
 
 def path_of(problem: ph.DecisionProblem) -> MarginPath:
     X, Y = rows(150)
-    samples = PlanRows(X, centers_of(X), Y, np.zeros((150, 0)), np.arange(150) % 3)
-    law = fit_law("scaled", samples, 0)
-    planner = fit_margins(PlanProblem(problem), law, 0.8, X, samples.centers, samples.values)
-    report = PlanReport((Entry("margins", "scaled", 3.0, 2.0, 1.0),), 0.2, 0.5, 150, "did best")
+    samples = DevelopmentRows(X, centers_of(X), Y, np.zeros((150, 0)), np.arange(150) % 3)
+    distribution = fit_distribution("scaled", samples, 0)
+    planner = fit_margins(PlanProblem(problem), distribution, 0.8, X, samples.centers, samples.values)
+    report = PolicyReport((Entry("margins", "scaled", 3.0, 2.0, 1.0),), 0.2, 0.5, 150, "did best")
     return MarginPath(planner, (0.8, 1.5, 4.0), (0.5, 1.0, 2.0), 0.8, report)
 
 
@@ -56,7 +56,7 @@ def test_constraints_get_all_the_margin_there_is_room_for() -> None:
     path, (X, _) = path_of(stock(9.2, 9.0)), rows(40, 3)
     values, everyone = np.zeros((40, 0)), np.arange(40)
     steps = path.at(X, centers_of(X), values)
-    plans = [steps.plan(k, everyone) for k in range(3)]
+    policies = [steps.decide(k, everyone) for k in range(3)]
     planner, notch = path.planner, 4.0 / NOTCHES
     lacks = np.isnan(planner.at(steps.contexts, steps.scales, np.full(40, 0.8), values)[0]).any(axis=1)
     meets = np.isfinite(planner.at(steps.contexts, steps.scales, np.zeros(40), values)[0]).all(axis=1)
@@ -77,26 +77,26 @@ def test_constraints_get_all_the_margin_there_is_room_for() -> None:
         below = more[:, r] <= 4.0
         found, _ = planner.at(at[0][below], at[1][below], more[below], at[2][below])
         assert np.isnan(found).any(axis=1).all()
-    for plan in plans:
-        assert (plan.status[meets] == ph.Status.OPTIMAL).all()
-        assert (plan.status[~meets] == ph.Status.REFUSED).all()
-        assert np.isfinite(plan.v[meets]).all()
-        assert np.isnan(plan.z[~meets]).all()
-    np.testing.assert_array_equal(plans[2].z[own], z)
-    assert (plans[2].z[own].sum(axis=1) >= plans[0].z[own].sum(axis=1) - 1e-9).all()
+    for policy in policies:
+        assert (policy.status[meets] == ph.Status.OPTIMAL).all()
+        assert (policy.status[~meets] == ph.Status.REFUSED).all()
+        assert np.isfinite(policy.v[meets]).all()
+        assert np.isnan(policy.z[~meets]).all()
+    np.testing.assert_array_equal(policies[2].z[own], z)
+    assert (policies[2].z[own].sum(axis=1) >= policies[0].z[own].sum(axis=1) - 1e-9).all()
 
 
 def test_they_are_a_function_of_the_row_alone() -> None:
     path, (X, _) = path_of(stock(9.2, 9.0)), rows(40, 3)
     values = np.zeros((40, 0))
     whole = path.at(X, centers_of(X), values)
-    last, first = whole.plan(2, np.arange(40)), whole.plan(0, np.arange(40))
+    last, first = whole.decide(2, np.arange(40)), whole.decide(0, np.arange(40))
     for part in ([3], [30, 2, 11], list(range(12))[::-1]):
         own = path.at(X[part], centers_of(X[part]), values[part])
-        for step, plan in ((0, first), (2, last)):
-            found = own.plan(step, np.arange(len(part)))
-            np.testing.assert_array_equal(found.z, plan.z[part])
-            np.testing.assert_array_equal(found.v, plan.v[part])
+        for step, policy in ((0, first), (2, last)):
+            found = own.decide(step, np.arange(len(part)))
+            np.testing.assert_array_equal(found.z, policy.z[part])
+            np.testing.assert_array_equal(found.v, policy.v[part])
 
 
 def test_fit_promises_what_a_decision_can_keep_though_margins_have_no_room(monkeypatch: pytest.MonkeyPatch) -> None:

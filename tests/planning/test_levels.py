@@ -7,13 +7,13 @@ from itertools import product
 import numpy as np
 import pytest
 
-from polyhedge.planning import PlanRows, fit_plan, plan_from
+from polyhedge.planning import DevelopmentRows, fit_policy, policy_from
 from polyhedge.planning.costs import PlanProblem
 from polyhedge.planning.levels import PlannedBy, PlannedCost, levels_to_share, planned_cost, planned_level, shared_out
 from polyhedge.planning.policies import Rule
-from polyhedge.planning.residual_distributions import fit_law
+from polyhedge.planning.residual_distributions import fit_distribution
 from polyhedge.planning.risk import Risk
-from polyhedge.planning.selection import Contest
+from polyhedge.planning.selection import Selection
 from polyhedge.problems import newsvendor, simplex_newsvendor
 
 
@@ -65,38 +65,38 @@ def test_rows_without_a_decision_have_no_planned_cost():
     assert np.isnan(PlannedBy("scaled", (0.5, 0.9), 1.0).taken(quantiles)).tolist() == [False, True]
 
 
-def heavy(n: int = 90, unit: float = 1.0) -> PlanRows:
+def heavy(n: int = 90, unit: float = 1.0) -> DevelopmentRows:
     """Demand whose spread grows with x: certainty is dear at some rows."""
     rng = np.random.default_rng(3)
     X = rng.uniform(size=(n, 1))
     Y = 5 + rng.standard_t(3, size=(n, 2)) * (0.2 + 3 * X)
-    return PlanRows(X, np.full((n, 2), 5.0) * unit, Y * unit, np.zeros((n, 0)), np.arange(n) % 3)
+    return DevelopmentRows(X, np.full((n, 2), 5.0) * unit, Y * unit, np.zeros((n, 0)), np.arange(n) % 3)
 
 
 def test_one_of_the_levels_plans_each_cost_and_batches_do_not_matter():
     problem, rows = PlanProblem(simplex_newsvendor(0.3, 0.7, 2)), heavy()
-    law, z, levels = fit_law("scaled", rows, 0), np.full((90, 2), 0.5), (0.6, 0.8, 0.9)
+    distribution, z, levels = fit_distribution("scaled", rows, 0), np.full((90, 2), 0.5), (0.6, 0.8, 0.9)
     at, by = (rows.X, rows.centers, rows.values), PlannedBy("scaled", levels, 9.0)
-    v, mean = PlannedCost(law, by)(problem, z, *at)
-    each = np.column_stack([planned_cost(problem, law, level, z, *at)[0] for level in levels])
+    v, mean = PlannedCost(distribution, by)(problem, z, *at)
+    each = np.column_stack([planned_cost(problem, distribution, level, z, *at)[0] for level in levels])
     best = np.argmin(each - by.price * np.array(levels), axis=1)
     assert (v == each[np.arange(90), best]).all()
     assert len(np.unique(best)) > 1
-    assert (mean == planned_cost(problem, law, 0.8, z, *at)[1]).all()
+    assert (mean == planned_cost(problem, distribution, 0.8, z, *at)[1]).all()
     few = [part[7:9] for part in at]
-    assert (PlannedCost(law, by)(problem, z[7:9], *few)[0] == v[7:9]).all()
+    assert (PlannedCost(distribution, by)(problem, z[7:9], *few)[0] == v[7:9]).all()
 
 
 @pytest.mark.parametrize("unit", [2.0**-20, 2.0**17, 1e-5, 3e6])
 def test_levels_are_shared_out_alike_in_every_unit(unit):
-    def judged(unit: float) -> list[np.ndarray]:
+    def scored(unit: float) -> list[np.ndarray]:
         rows, problem = heavy(unit=unit), PlanProblem(newsvendor(1.0, 3.0, 2))
-        contest = Contest(problem, rows, [Rule(), Rule("scaled", Risk(0.5))], planned_level(0.1), 0)
-        contest.look_closer([0, 1], 0.1)
-        assert sum("shared" in str(one.planned_by) for one in contest.judged[1]) == 2
-        return [one.planned / unit for both in contest.judged for one in both]
+        selection = Selection(problem, rows, [Rule(), Rule("scaled", Risk(0.5))], planned_level(0.1), 0)
+        selection.look_closer([0, 1], 0.1)
+        assert sum("shared" in str(one.planned_by) for one in selection.scored[1]) == 2
+        return [one.planned / unit for both in selection.scored for one in both]
 
-    for mine, its in zip(judged(1.0), judged(unit), strict=True):
+    for mine, its in zip(scored(1.0), scored(unit), strict=True):
         if np.log2(unit) == round(np.log2(unit)):
             assert (mine == its).all()
         else:
@@ -107,7 +107,8 @@ def test_levels_are_shared_out_alike_in_every_unit(unit):
 def test_levels_are_shared_out_alike_wherever_costs_have_their_zero(shift):
     for seed in range(20):
         rng, levels = np.random.default_rng(seed), levels_to_share(0.1)
-        # Rows that decide alike under a law without a spread differ by heights alone: all change levels at one price.
+        # Rows that decide alike under a distribution without a spread differ by heights alone: all change levels at
+        # one price.
         quantiles = rng.normal(size=(60, 1)) + np.cumsum(rng.exponential(size=len(levels)))
         costs = quantiles[:, 4] + rng.normal(size=60)
         usual, moved = (shared_out("scaled", levels, quantiles + by, costs + by, 0.1) for by in (0.0, shift))
@@ -116,20 +117,23 @@ def test_levels_are_shared_out_alike_wherever_costs_have_their_zero(shift):
 
 def test_a_plan_with_shared_levels_is_the_same_when_it_is_read_again():
     problem, rows = simplex_newsvendor(0.3, 0.7, 2), heavy()
-    plan = fit_plan(problem, rows, alpha=0.2, caution=0.5, seed=0)
-    laws = {name: fit_law(name, rows, 0) for name in ("scaled", "corrected")}
-    costs = tuple(PlannedCost(law, PlannedBy(name, levels_to_share(0.2), 1.5)) for name, law in laws.items())
-    plan = type(plan)(problem, plan.planners, plan.weights, costs, (0.5, 0.5), plan.report)
-    again = plan_from(problem, plan.state())
+    policy = fit_policy(problem, rows, alpha=0.2, caution=0.5, seed=0)
+    distributions = {name: fit_distribution(name, rows, 0) for name in ("scaled", "corrected")}
+    costs = tuple(
+        PlannedCost(distribution, PlannedBy(name, levels_to_share(0.2), 1.5))
+        for name, distribution in distributions.items()
+    )
+    policy = type(policy)(problem, policy.planners, policy.weights, costs, (0.5, 0.5), policy.report)
+    again = policy_from(problem, policy.state())
     at = rows.X[:9], rows.centers[:9], rows.values[:9]
-    assert (plan.plan(*at).v == again.plan(*at).v).all()
-    assert [cost.by for cost in again.costs] == [cost.by for cost in plan.costs]
+    assert (policy.decide(*at).v == again.decide(*at).v).all()
+    assert [cost.by for cost in again.costs] == [cost.by for cost in policy.costs]
 
 
 def test_a_file_with_one_level_for_the_whole_plan_is_still_read():
     problem, rows = simplex_newsvendor(0.3, 0.7, 2), heavy()
-    plan = fit_plan(problem, rows, alpha=0.2, caution=0.5, seed=0)
-    state = dict(plan.state(), planned_by=[{"law": plan.costs[0].law.name, "weight": 1.0}])
-    assert plan_from(problem, {**state, "level": 0.7}).costs[0].by.levels == (0.7,)
+    policy = fit_policy(problem, rows, alpha=0.2, caution=0.5, seed=0)
+    state = dict(policy.state(), planned_by=[{"distribution": policy.costs[0].distribution.name, "weight": 1.0}])
+    assert policy_from(problem, {**state, "level": 0.7}).costs[0].by.levels == (0.7,)
     with pytest.raises(TypeError, match="NoneType"):
-        plan_from(problem, state)
+        policy_from(problem, state)

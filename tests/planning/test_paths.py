@@ -1,4 +1,4 @@
-"""The path of plans: bound and uncertain constraints are kept together, whatever the path looks like."""
+"""The path of policies: bound and uncertain constraints are kept together, whatever the path looks like."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ import polyhedge.app.words as ph_words
 from polyhedge.app import cli
 from polyhedge.calibration import ByCategory
 from polyhedge.decisions import all_optimal
-from polyhedge.planning import MarginPath, PlanReport, margin_path, path_from
+from polyhedge.planning import MarginPath, PolicyReport, margin_path, path_from
 from polyhedge.planning.costs import PlanProblem
 from polyhedge.planning.margins import MarginPlanner, fit_margins, limits_of
 from polyhedge.planning.report import Entry
-from polyhedge.planning.residual_distributions import Law, PlanRows, fit_law
+from polyhedge.planning.residual_distributions import DevelopmentRows, ResidualDistribution, fit_distribution
 from polyhedge.planning.risk import JointCost, Risk
 from polyhedge.predictors.regressor import as_predictor
 from polyhedge.problems import DecisionProblem
@@ -64,7 +64,7 @@ HISTORY = rows(110)
 @pytest.fixture(scope="module")
 def decider() -> ph.RobustDecider:
     own = ph.RobustDecider(PROBLEM, LinearRegression(), guarantee="cost", alpha=0.2, random_state=0)
-    with pytest.MonkeyPatch.context() as patch:  # a short contest: the choice is looked at elsewhere
+    with pytest.MonkeyPatch.context() as patch:  # a short selection: the choice is looked at elsewhere
         patch.setattr(margin_path, "EVEN_LAWS", ("scaled",))
         return own.fit(*HISTORY)
 
@@ -82,9 +82,9 @@ def test_a_path_names_the_dearest_outcome_of_its_law_that_keeps_the_promise(
 ) -> None:
     X = rows(12, 5)[0]
     found, worst = decider.decide(X), decider.worst_outcomes(X)
-    law = decider.model_.family.plan.planner.law  # type: ignore[attr-defined]
+    distribution = decider.model_.family.policy.planner.distribution  # type: ignore[attr-defined]
     assert held(PROBLEM, found, worst).all()
-    for i, own in enumerate(law.outcomes(X, decider.centers(X))):
+    for i, own in enumerate(distribution.outcomes(X, decider.centers(X))):
         z = np.tile(found.flat[i], (len(own), 1))
         costs, kept = PROBLEM.evaluate(z, own), (PROBLEM.violations(z, own) == 0).all(axis=1)
         dearest = costs[kept & (costs <= found.cost_bound[i])].max()
@@ -114,7 +114,7 @@ class Wild:
 class WildSteps:
     X: Floats
 
-    def plan(self, step: int, rows: Any) -> Planned:
+    def decide(self, step: int, rows: Any) -> Planned:
         x = self.X[rows, 0]
         z = np.column_stack([1.5 + np.sin(5 * step + x), 1.5 + np.cos(3 * step - x)])
         v = 10 + 4 * np.sin(7.0 * step + 3 * x)
@@ -131,7 +131,7 @@ WILD = Path(PROBLEM, as_predictor("precomputed", 2), Wild())
 def kept_by_hand(x: Floats, y: Floats) -> list[bool]:
     found = []
     for step in range(7):
-        planned = WildSteps(x[None]).plan(step, np.array([0]))
+        planned = WildSteps(x[None]).decide(step, np.array([0]))
         z, v = planned.z[0], planned.v[0]
         if np.isnan(z).any():
             found.append(False)
@@ -173,7 +173,7 @@ def test_promise_is_kept_as_often_as_said_on_a_path_that_is_not_monotone() -> No
 
 def assert_scores_say_where_the_promise_is_kept(family: Path, X: Floats, Y: Floats, scores: Floats) -> None:
     """At every radius: a score is at most the radius just where the promise is kept at its step and at all later."""
-    n_steps, placed = family.plan.n_steps, family.at(X)
+    n_steps, placed = family.policy.n_steps, family.at(X)
     kept = np.array([held(family.problem, placed.decide(np.full(len(X), float(k))), Y) for k in range(n_steps)])
     for radius in (0.0, *np.arange(0.5, n_steps + 3, 0.5)):
         step = min(int(radius), n_steps - 1)
@@ -218,26 +218,26 @@ def test_region_holds_the_outcomes_whose_score_is_at_most_the_radius() -> None:
 def planner_of(problem: DecisionProblem, name: str = "scaled") -> tuple[MarginPlanner, Floats, Floats]:
     X, Y = rows(150, 3)
     centers = 1.5 + 0.3 * np.tanh(X)
-    samples = PlanRows(X, centers, Y, np.zeros((150, 0)), np.arange(150) % 3)
-    planner = fit_margins(PlanProblem(problem), fit_law(name, samples, 0), 0.8, X, centers, samples.values)
+    samples = DevelopmentRows(X, centers, Y, np.zeros((150, 0)), np.arange(150) % 3)
+    planner = fit_margins(PlanProblem(problem), fit_distribution(name, samples, 0), 0.8, X, centers, samples.values)
     return planner, X[:6], centers[:6]
 
 
 def path_of(problem: DecisionProblem) -> tuple[MarginPath, Floats, Floats]:
-    """A path of few steps without a contest, some rows and their centres."""
+    """A path of few steps without a selection, some rows and their centres."""
     planner, X, centers = planner_of(problem)
-    report = PlanReport((Entry("margins", "scaled", 3.0, 2.0, 1.0),), 0.2, 0.5, 150, "did best")
+    report = PolicyReport((Entry("margins", "scaled", 3.0, 2.0, 1.0),), 0.2, 0.5, 150, "did best")
     return MarginPath(planner, (0.3, 0.8, 1.5, 4.0), (0.5, 1.0, 1.5, 2.0), 0.8, report), X, centers
 
 
 @pytest.mark.parametrize("margin", [0.5, 1.0, 2.0])
 def test_decision_is_the_best_that_keeps_every_tail_with_its_margin(margin: float) -> None:
-    # Against the program written out over all points of the law.
+    # Against the program written out over all points of the distribution.
     planner, X, centers = planner_of(PROBLEM)
     contexts, scales = planner.contexts(X, centers, np.zeros((6, 0)))
     z, status = planner.at(contexts, scales, np.full(6, margin), np.zeros((6, 0)))
     assert set(status) == {ph.Status.OPTIMAL}
-    points = planner.law.points - planner.shift
+    points = planner.distribution.points - planner.shift
     for i in range(2):
         U = contexts[i] + margin * scales[i] * points
         x, tails = cp.Variable(2, nonneg=True), cp.Variable(2)
@@ -264,8 +264,8 @@ def test_margins_of_coupled_sums_are_the_same_in_decimal_units() -> None:
             n_outcomes=3,
             uncertain_constraints=lambda z, u: [cp.sum(z / decision) >= cp.sum(u / outcome) - 6],
         )
-        law, X = Law("uniform", points * outcome), np.zeros((40, 1))
-        planner = fit_margins(PlanProblem(problem), law, 0.8, X, centers * outcome, nothing)
+        distribution, X = ResidualDistribution("uniform", points * outcome), np.zeros((40, 1))
+        planner = fit_margins(PlanProblem(problem), distribution, 0.8, X, centers * outcome, nothing)
         contexts, scales = planner.contexts(X, centers * outcome, nothing)
         return np.asarray(planner.at(contexts, scales, np.full(40, 0.5), nothing)[0] / decision)
 
@@ -292,7 +292,7 @@ def test_more_margin_than_there_is_room_for_gives_the_most_cautious_decision(ord
     X = np.random.default_rng(1).normal(size=(14, 2))
     centers, everyone, values = 1.5 + 0.3 * np.tanh(X), np.arange(14), np.zeros((14, 0))
     steps = path.at(X, centers, values)
-    found = {k: steps.plan(k, everyone) for k in order}
+    found = {k: steps.decide(k, everyone) for k in order}
     alone = [path.planner.at(steps.contexts, steps.scales, np.full(14, t), values)[0] for t in path.margins]
     has_own = np.array([np.isfinite(z).all(axis=1) for z in alone])
     assert 0 < has_own[2].sum() < 14
@@ -301,7 +301,7 @@ def test_more_margin_than_there_is_room_for_gives_the_most_cautious_decision(ord
         own = np.flatnonzero(has_own[: k + 1, i])
         np.testing.assert_array_equal(found[k].z[i], alone[own[-1]][i] if len(own) else np.full(2, np.nan))
         assert found[k].status[i] is (ph.Status.OPTIMAL if len(own) else ph.Status.REFUSED)
-    again = path.at(X[[4]], centers[[4]], values[[4]]).plan(3, np.array([0]))
+    again = path.at(X[[4]], centers[[4]], values[[4]]).decide(3, np.array([0]))
     np.testing.assert_array_equal(again.z[0], found[3].z[4])
 
 
@@ -324,11 +324,11 @@ def test_decision_is_called_optimal_only_where_no_lie_of_a_solver_can_have_spoil
     path, X, centers = path_of(PROBLEM)
     family, everyone, values = Path(PROBLEM, as_predictor("precomputed", 2), path), np.arange(3), np.zeros((3, 0))
     X, centers = X[:3], centers[:3]
-    honest = path.at(X, centers, values).plan(2, everyone)
+    honest = path.at(X, centers, values).decide(2, everyone)
     assert set(honest.status) == {ph.Status.OPTIMAL}
     for lie in LIES:
         with lying(monkeypatch, "both", lie):
-            found = path.at(X, centers, values).plan(2, everyone)
+            found = path.at(X, centers, values).decide(2, everyone)
             decided = family.at(centers).decide(np.full(3, 2.0))
         is_optimal = np.array([status is ph.Status.OPTIMAL for status in found.status])
         np.testing.assert_allclose(found.expected[is_optimal], honest.expected[is_optimal], atol=1e-4, err_msg=lie)
@@ -348,7 +348,7 @@ def test_calibration_rows_score_what_a_decision_at_their_radius_keeps(decider: p
     some = np.argsort(scores)[::3]
     assert len(np.unique(scores[some])) > 4
     assert_scores_say_where_the_promise_is_kept(model.family, X[own][some], Y[own][some], scores[some])
-    # What is decided is the plan of the step of the radius, to the last bit, and as many rows keep it as were asked.
+    # What is decided is the policy of the step of the radius, to the last bit, and as many rows keep it as were asked.
     found, step = model.decide(X[own]), model.family.at(X[own][::-1]).decide(np.full(len(own), model.radii.radius))
     np.testing.assert_array_equal(found.flat, step.flat[::-1])
     np.testing.assert_array_equal(found.cost_bound, step.cost_bound[::-1])
@@ -379,7 +379,7 @@ def test_promise_is_kept_on_fresh_rows_by_the_best_of_all_laws() -> None:
     decider = ph.RobustDecider(PROBLEM, guarantee="cost", random_state=0).fit(*rows(400))
     assert decider.model_.radii.n >= 100
     assert 0.75 < decider.evaluate(*rows(300, 6)).promise_held.value < 1
-    assert len({entry.planned_by for entry in decider.plan_.entries}) == 3
+    assert len({entry.planned_by for entry in decider.policy_.entries}) == 3
 
 
 def test_model_decides_the_same_after_a_file(decider: ph.RobustDecider, tmp_path: FilePath) -> None:
@@ -392,7 +392,7 @@ def test_model_decides_the_same_after_a_file(decider: ph.RobustDecider, tmp_path
     np.testing.assert_array_equal(found.flat, expected.flat)
     np.testing.assert_array_equal(found.cost_bound, expected.cost_bound)
     np.testing.assert_array_equal(read.model_.scores(X, Y), decider.model_.scores(X, Y))
-    assert read.plan_.why() == decider.plan_.why()
+    assert read.policy_.why() == decider.policy_.why()
 
 
 @pytest.mark.parametrize(
@@ -402,20 +402,20 @@ def test_model_decides_the_same_after_a_file(decider: ph.RobustDecider, tmp_path
         ({"margins": [1.0] * 101, "spreads": [1.0] * 101}, "at most 100 steps"),
         ({"margins": [-1.0] * 16}, "margin and spread for each step"),
         ({"level": 1.5}, "margin and spread for each step"),
-        ({"laws": []}, "one law"),
+        ({"distributions": []}, "one distribution"),
         ({"reference": np.zeros(3)}, "reference of a path"),
         ({"reference": np.array([np.nan, 0.0])}, "reference of a path"),
     ],
 )
 def test_path_that_no_fit_can_have_made_is_refused(decider: ph.RobustDecider, change: Any, said: str) -> None:
-    state = dict(decider.model_.family.plan.state())
-    assert path_from(PROBLEM, state).n_steps == decider.model_.family.plan.n_steps
+    state = dict(decider.model_.family.policy.state())
+    assert path_from(PROBLEM, state).n_steps == decider.model_.family.policy.n_steps
     with pytest.raises(ValueError, match=said):
         path_from(PROBLEM, state | change)
 
 
 def test_cuts_of_a_path_must_fit_the_problem(decider: ph.RobustDecider) -> None:
-    state = dict(decider.model_.family.plan.state())
+    state = dict(decider.model_.family.policy.state())
     cuts, limits = state["cuts"], state["limits"]
     with pytest.raises(ValueError, match="fit the decisions"):
         path_from(PROBLEM, state | {"cuts": cuts | {"A": cuts["A"][:, :1]}})
@@ -435,7 +435,7 @@ def test_rows_of_a_table_are_decided_as_in_memory(decider: ph.RobustDecider) -> 
 def test_words_promise_bound_and_constraints(decider: ph.RobustDecider) -> None:
     assert "all uncertain constraints hold" in ph_words.promise_in_words(decider)[0]
     assert "keeps all uncertain constraints" in decider.summary()
-    assert "did best" in decider.plan_.why()
+    assert "did best" in decider.policy_.why()
     assert np.isfinite([row["bound"] for row in decider.frontier()]).all()
     with pytest.raises(AttributeError, match='guarantee="outcome"'):
         _ = decider.set_
@@ -490,13 +490,13 @@ def test_parameters_of_the_problem_move_the_plan() -> None:
     ("most", "said"),
     [
         (1.0, "With a margin for what may come no decision keeps the uncertain constraints"),
-        (1.6, "calibration rows no plan keeps bound and uncertain constraints together"),
+        (1.6, "calibration rows no policy keeps bound and uncertain constraints together"),
     ],
 )
 def test_constraints_that_no_plan_keeps_are_told_as_such(
     most: float, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(margin_path, "EVEN_LAWS", ("scaled",))  # a short contest, as above
+    monkeypatch.setattr(margin_path, "EVEN_LAWS", ("scaled",))  # a short selection, as above
     z = cp.Variable(2, nonneg=True)
     problem = DecisionProblem(
         decision=z,
@@ -512,8 +512,8 @@ def test_constraints_that_no_plan_keeps_are_told_as_such(
 
 
 def test_words_of_a_path_speak_of_its_step(decider: ph.RobustDecider) -> None:
-    said = " ".join(ph_words.plan_in_words(decider))
-    assert f"at step {decider.radius_:g} of a path of plans" in said
+    said = " ".join(ph_words.policy_in_words(decider))
+    assert f"at step {decider.radius_:g} of a path of policies" in said
     assert "margin of" not in said
 
 
@@ -567,8 +567,11 @@ def test_command_line_plans_for_uncertain_constraints(tmp_path: FilePath) -> Non
 def test_refreshed_path_keeps_its_margins_and_is_calibrated_anew(decider: ph.RobustDecider) -> None:
     old, new = decider.model_, deepcopy(decider).refresh(*rows(400, 15)).model_
     assert isinstance(new.family, Path)
-    assert (new.family.plan.margins, new.family.plan.spreads) == (old.family.plan.margins, old.family.plan.spreads)
-    assert len(new.family.plan.planner.law.points) == new.radii.n == 200
+    assert (new.family.policy.margins, new.family.policy.spreads) == (
+        old.family.policy.margins,
+        old.family.policy.spreads,
+    )
+    assert len(new.family.policy.planner.distribution.points) == new.radii.n == 200
 
 
 def test_bound_grows_along_the_path_where_costs_are_skewed() -> None:
@@ -581,8 +584,10 @@ def test_bound_grows_along_the_path_where_costs_are_skewed() -> None:
     )
     rng = np.random.default_rng(0)
     X, Y = rng.normal(size=(150, 2)), np.column_stack([rng.gamma(1.0, 1.0, 150), rng.normal(2, 0.3, 150)])
-    samples = PlanRows(X, np.tile(Y.mean(axis=0), (150, 1)), Y, np.zeros((150, 0)), np.arange(150) % 3)
-    planner = fit_margins(PlanProblem(problem), fit_law("uniform", samples, 0), 0.6, X, samples.centers, samples.values)
-    path = MarginPath(planner, (0.5, 2.0), (1.0, 9.0), 0.6, PlanReport((), 0.2, 0.5, 1))
+    samples = DevelopmentRows(X, np.tile(Y.mean(axis=0), (150, 1)), Y, np.zeros((150, 0)), np.arange(150) % 3)
+    planner = fit_margins(
+        PlanProblem(problem), fit_distribution("uniform", samples, 0), 0.6, X, samples.centers, samples.values
+    )
+    path = MarginPath(planner, (0.5, 2.0), (1.0, 9.0), 0.6, PolicyReport((), 0.2, 0.5, 1))
     placed = Path(problem, as_predictor("precomputed", 2), path).at(samples.centers)
     assert np.isfinite(placed.scores(Y)).mean() > 0.9

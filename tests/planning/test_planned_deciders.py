@@ -19,12 +19,12 @@ from polyhedge.app import words
 from polyhedge.app.report import model_report
 from polyhedge.calibration import conformal_radius, conformal_rank
 from polyhedge.evaluation import measure_rows
-from polyhedge.planning import LawPlan, PlanReport
+from polyhedge.planning import PolicyReport, ScenarioPolicy
 from polyhedge.planning.costs import PlanProblem
 from polyhedge.planning.levels import PlannedCost
 from polyhedge.planning.policies import Rule, fit_planner
 from polyhedge.planning.report import Entry
-from polyhedge.planning.residual_distributions import PlanRows, fit_law
+from polyhedge.planning.residual_distributions import DevelopmentRows, fit_distribution
 from polyhedge.planning.risk import Risk
 from polyhedge.predictors.regressor import as_predictor
 from polyhedge.regions import Guard, PlacedGuard, Planned
@@ -73,7 +73,7 @@ def test_evaluation_tells_the_expected_beside_the_realised_cost(fitted):
     assert early.expected_cost == pytest.approx(found.expected_cost[:40].mean())
     assert f"(expected {early.expected_cost:.4g})" in str(early)
     page = model_report(decider, X, Y)
-    assert f", where the plan expected {told.expected_cost}" in page
+    assert f", where the policy expected {told.expected_cost}" in page
 
 
 def test_expected_cost_is_of_rows_with_a_decision_and_unknown_where_nothing_is_expected(fitted):
@@ -124,7 +124,7 @@ def test_calibration_rows_choose_nothing():
     )
     assert one.n_calibrate_ == two.n_calibrate_ == 60
     assert (one.decide(X[:9]).flat == two.decide(X[:9]).flat).all()
-    assert one.plan_ == two.plan_
+    assert one.policy_ == two.policy_
     assert one.radius_ != two.radius_
 
 
@@ -135,7 +135,7 @@ def test_model_file_keeps_the_plan_to_the_last_bit(fitted, tmp_path):
     after = loaded.decide(X)
     assert (after.flat == before.flat).all()
     assert (after.cost_bound == before.cost_bound).all()
-    assert loaded.plan_ == decider.plan_
+    assert loaded.policy_ == decider.policy_
     assert "guarded" in str(ph.inspect_model(tmp_path / "plan.polyhedge"))
 
 
@@ -177,7 +177,7 @@ BOX = ph.learners.OneSidedBox()
     [
         (linear, {}, "cost"),
         (with_constant, {}, "cost"),
-        (linear, {"plan": even}, "cost"),
+        (linear, {"policy": even}, "cost"),
         (linear, {"learner": BOX}, "outcome"),
         (linear, {"learner": BOX, "guarantee": "cost"}, "cost"),
         (with_parameter, {}, "outcome"),
@@ -191,7 +191,7 @@ BOX = ph.learners.OneSidedBox()
 )
 def test_default_is_the_decision_taken_unless_a_set_is_asked_for(problem, settings, promised):
     assert (
-        guarantee_in_force(settings.get("guarantee"), problem(), settings.get("learner"), settings.get("plan"))
+        guarantee_in_force(settings.get("guarantee"), problem(), settings.get("learner"), settings.get("policy"))
         == promised
     )
 
@@ -200,7 +200,7 @@ def test_default_is_the_decision_taken_unless_a_set_is_asked_for(problem, settin
     ("problem", "why", "needs"),
     [
         (with_parameter, "needs nothing of the values of price", "price to be exchangeable together with features"),
-        (without_pieces_under_uncertain_constraints, "no sum of maxima", "a learner or a plan of your own"),
+        (without_pieces_under_uncertain_constraints, "no sum of maxima", "a learner or a policy of your own"),
     ],
 )
 def test_another_promise_than_the_usual_one_is_told_with_its_reason_and_what_the_usual_one_needs(problem, why, needs):
@@ -235,7 +235,7 @@ def test_a_usual_promise_is_told_as_well(fitted):
 def test_default_fit_promises_the_cost_and_a_learner_the_outcome():
     X, Y = ph.data.make_synthetic(100, rng=np.random.default_rng(0))
     promised = [
-        ph.RobustDecider(linear(), **its).fit(X, Y).model_.guarantee for its in ({"plan": even}, {"learner": BOX})
+        ph.RobustDecider(linear(), **its).fit(X, Y).model_.guarantee for its in ({"policy": even}, {"learner": BOX})
     ]
     assert promised == ["cost", "outcome"]
 
@@ -280,17 +280,17 @@ def test_page_and_words_of_a_plan_speak_of_the_decision_and_of_no_set(fitted):
         assert "inside their set" not in page
         assert "shaped the set" not in page
         assert "the shape stays" not in page
-        assert f"{decider.n_learn_} made the plan, {decider.n_calibrate_} set its margin" in page
-        assert "judged bound" in page
-    assert words.plan_in_words(decider)[0] == decider.plan_.why()
+        assert f"{decider.n_learn_} made the policy, {decider.n_calibrate_} set its margin" in page
+        assert "scored bound" in page
+    assert words.policy_in_words(decider)[0] == decider.policy_.why()
     assert any("altered afterwards has no bound" in one for one in words.promise_in_words(decider))
 
 
 def test_plan_says_what_was_chosen_and_why(fitted):
     decider = fitted[0]
-    assert decider.plan_.chosen[0].rule in decider.plan_.why()
-    assert decider.frontier() == decider.plan_.frontier()
-    assert len(decider.plan_.entries) == 14
+    assert decider.policy_.chosen[0].rule in decider.policy_.why()
+    assert decider.frontier() == decider.policy_.frontier()
+    assert len(decider.policy_.entries) == 14
 
 
 def test_region_of_a_guard_holds_the_outcomes_that_cost_at_most_the_bound(fitted):
@@ -322,9 +322,9 @@ def test_evidence_of_a_learner_is_missed_with_words_that_say_what_to_do(fitted):
 def test_illustrated_outcome_can_come_and_costs_nearly_the_bound(fitted):
     decider, X, _ = fitted
     found, worst = decider.decide(X[:5]), decider.worst_outcomes(X[:5])
-    law = decider.model_.family.plan.costs[0].law
+    distribution = decider.model_.family.policy.costs[0].distribution
     costs = decider.problem_.evaluate(found.flat, worst)
-    for i, own in enumerate(law.outcomes(X[:5], decider.centers(X[:5]))):
+    for i, own in enumerate(distribution.outcomes(X[:5], decider.centers(X[:5]))):
         all_costs = decider.problem_.evaluate(np.tile(found.flat[i], (len(own), 1)), own)
         assert costs[i] == pytest.approx(all_costs[all_costs <= found.cost_bound[i]].max())
         assert decider.region(X[i]).contains(worst[i])
@@ -426,7 +426,7 @@ def test_region_of_a_guard_is_cut_by_what_is_known_of_outcomes():
 
 def test_users_function_is_guarded():
     X, Y = ph.data.make_synthetic(300, rng=np.random.default_rng(2))
-    decider = ph.RobustDecider(linear(), plan=lambda X: np.column_stack([X[:, 0] < 0, X[:, 0] >= 0]), random_state=0)
+    decider = ph.RobustDecider(linear(), policy=lambda X: np.column_stack([X[:, 0] < 0, X[:, 0] >= 0]), random_state=0)
     found = decider.fit(X, Y).decide(X)
     assert (found.flat[:, 0] == (X[:, 0] < 0)).all()
     rows = decider.split_.calibrate  # a function may have been made from learning rows
@@ -447,7 +447,7 @@ class Follower(LinearRegression):
 def test_users_estimator_is_trained_on_training_rows():
     X, Y = ph.data.make_synthetic(300, rng=np.random.default_rng(3))
     policy = Follower()
-    decider = ph.RobustDecider(linear(), plan=policy, random_state=0).fit(X, Y)
+    decider = ph.RobustDecider(linear(), policy=policy, random_state=0).fit(X, Y)
     expected = Follower().fit(X[decider.split_.train], Y[decider.split_.train]).predict(X)
     assert (decider.decide(X).flat == expected).all()
     assert not hasattr(policy, "coef_")
@@ -457,9 +457,9 @@ def test_users_estimator_is_trained_on_training_rows():
     ("settings", "error", "match"),
     [
         ({"caution": 2.0}, ValueError, "from 0 to 1"),
-        ({"plan": 3}, TypeError, "function of X"),
-        ({"plan": len, "guarantee": "outcome"}, ValueError, "Leave them out"),
-        ({"plan": lambda X: np.ones(len(X))}, ValueError, r"2 number\(s\) for each"),
+        ({"policy": 3}, TypeError, "function of X"),
+        ({"policy": len, "guarantee": "outcome"}, ValueError, "Leave them out"),
+        ({"policy": lambda X: np.ones(len(X))}, ValueError, r"2 number\(s\) for each"),
     ],
 )
 def test_settings_of_a_plan_are_checked(settings, error, match):
@@ -484,7 +484,10 @@ def test_caution_without_plans_is_refused_at_fit_and_nowhere_before(settings):
     ("settings", "match"),
     [
         ({"guarantee": "cost", "learner": ph.learners.OneSidedBox()}, "caution=0.2 .* with learner=, whose robust"),
-        ({"plan": lambda X: np.full((len(X), 2), 0.5)}, "caution=0.2 .* with plan=, which is guarded, none compete"),
+        (
+            {"policy": lambda X: np.full((len(X), 2), 0.5)},
+            "caution=0.2 .* with policy=, which is guarded, none compete",
+        ),
     ],
 )
 def test_caution_is_refused_where_one_plan_is_guarded(settings, match):
@@ -518,12 +521,12 @@ def test_coverage_of_a_planned_decision_follows_its_exact_law():
     rng, problem = np.random.default_rng(4), linear()
     X, Y = ph.data.make_synthetic(200, rng=rng)
     predictor = as_predictor(LinearRegression(), 2).fit(X, Y)
-    rows = PlanRows(X, predictor.predict(X), Y, np.zeros((200, 0)), np.zeros(200, dtype=int))
-    law, seen = fit_law("corrected", rows, seed=0), PlanProblem(problem)
-    planner = fit_planner(seen, Rule("corrected", Risk(0.5)), law, X, rows.centers, rows.values)
-    report = PlanReport((Entry("one rule", "corrected", 0.0, 0.0, 1.0),), 0.1, 0.5, 200)
-    plan = LawPlan(problem, (planner,), (1.0,), (PlannedCost.at_level(law, 0.8),), (1.0,), report)
-    guard = Guard(problem, predictor, plan)
+    rows = DevelopmentRows(X, predictor.predict(X), Y, np.zeros((200, 0)), np.zeros(200, dtype=int))
+    distribution, seen = fit_distribution("corrected", rows, seed=0), PlanProblem(problem)
+    planner = fit_planner(seen, Rule("corrected", Risk(0.5)), distribution, X, rows.centers, rows.values)
+    report = PolicyReport((Entry("one rule", "corrected", 0.0, 0.0, 1.0),), 0.1, 0.5, 200)
+    policy = ScenarioPolicy(problem, (planner,), (1.0,), (PlannedCost.at_level(distribution, 0.8),), (1.0,), report)
+    guard = Guard(problem, predictor, policy)
     n, m = 400, 19
     scores = guard.at((fresh := ph.data.make_synthetic(n * (m + 1), rng=rng))[0]).scores(fresh[1]).reshape(n, m + 1)
     # The new row is held where its rank is at most k = 18 of 20: a binomial number of times.

@@ -1,4 +1,4 @@
-"""Plans: laws, rules, planned costs and the contest between them, on arrays."""
+"""Policies: distributions, rules, planned costs and the selection between them, on arrays."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from sklearn.linear_model import LinearRegression
 
 from polyhedge import RobustDecider
 from polyhedge.data import make_synthetic
-from polyhedge.planning import LawPlan, PlanReport, PlanRows, fit_plan, plan_from
+from polyhedge.planning import DevelopmentRows, PolicyReport, ScenarioPolicy, fit_policy, policy_from
 from polyhedge.planning.costs import PlanProblem
 from polyhedge.planning.levels import PlannedBy, PlannedCost, planned_cost
 from polyhedge.planning.policies import Rule, fit_planner
 from polyhedge.planning.programs import least_by_programs
 from polyhedge.planning.report import Entry, report_from
-from polyhedge.planning.residual_distributions import Law, fit_law, law_from
+from polyhedge.planning.residual_distributions import ResidualDistribution, distribution_from, fit_distribution
 from polyhedge.planning.risk import JointCost, Risk
-from polyhedge.planning.selection import Judged, handicapped, resampled
+from polyhedge.planning.selection import Scored, penalized, resampled
 from polyhedge.planning.separable import Separable
 from polyhedge.problems import DecisionProblem, simplex_linear, simplex_newsvendor, simplex_quadratic
 from polyhedge.regions import Work
 
 
-def rows_of(n: int, d: int = 2, seed: int = 0) -> PlanRows:
+def rows_of(n: int, d: int = 2, seed: int = 0) -> DevelopmentRows:
     rng = np.random.default_rng(seed)
     X, Y = make_synthetic(n, rng=rng, n_outcomes=d)
     centers = np.round(Y + 0.3 * rng.standard_normal(Y.shape), 6)
-    return PlanRows(X, centers, Y, np.zeros((n, 0)), np.arange(n) * 3 // n)
+    return DevelopmentRows(X, centers, Y, np.zeros((n, 0)), np.arange(n) * 3 // n)
 
 
 def free_newsvendor(d: int = 2, **attributes: bool) -> DecisionProblem:
@@ -73,27 +73,27 @@ def least_risk(problem: DecisionProblem, points: np.ndarray, level: float) -> fl
 )
 def test_rule_decides_with_the_least_risk(problem, level):
     d, rng = problem.n_outcomes, np.random.default_rng(1)
-    law = Law("uniform", rng.standard_normal((13, d)) * [1.0, 0.5, 0.8][:d])
+    distribution = ResidualDistribution("uniform", rng.standard_normal((13, d)) * [1.0, 0.5, 0.8][:d])
     centers, nothing = rng.standard_normal((4, d)), np.zeros((4, 0))
     seen = PlanProblem(problem)
-    z = fit_planner(seen, Rule("uniform", Risk(level)), law, np.zeros((4, 1)), centers, nothing)(
+    z = fit_planner(seen, Rule("uniform", Risk(level)), distribution, np.zeros((4, 1)), centers, nothing)(
         np.zeros((4, 1)), centers, nothing
     )
-    terms = JointCost(seen.joint, law.points).cuts(z, centers, np.ones(4), Risk(level))
+    terms = JointCost(seen.joint, distribution.points).cuts(z, centers, np.ones(4), Risk(level))
     found = sum(values for values, _ in terms) + seen.alone(z, nothing)
-    exact = [least_risk(problem, center + law.points, level) for center in centers]
+    exact = [least_risk(problem, center + distribution.points, level) for center in centers]
     assert np.allclose(found, exact, atol=2e-3)
     assert (found >= np.array(exact) - 1e-6).all()
 
 
 @pytest.mark.parametrize("attributes", [{}, {"integer": True}], ids=["real", "whole"])
 def test_newsvendor_without_coupling_orders_its_quantile(attributes):
-    problem, law = (
+    problem, distribution = (
         free_newsvendor(2, **attributes),
-        Law("uniform", np.array([[-4.0], [-1.0], [0.0], [1.0], [3.0]]) * [1, 2]),
+        ResidualDistribution("uniform", np.array([[-4.0], [-1.0], [0.0], [1.0], [3.0]]) * [1, 2]),
     )
     centers, nothing = np.array([[10.0, 20.0], [30.0, 12.0]]), np.zeros((2, 0))
-    planner = fit_planner(PlanProblem(problem), Rule("uniform"), law, np.zeros((2, 1)), centers, nothing)
+    planner = fit_planner(PlanProblem(problem), Rule("uniform"), distribution, np.zeros((2, 1)), centers, nothing)
     # The smallest order with at least 0.7 of the outcomes below: the fourth of five.
     assert np.allclose(planner(np.zeros((2, 1)), centers, nothing), centers + np.array([1.0, 2.0]), atol=1e-6)
 
@@ -114,13 +114,17 @@ SEPARABLE = {
 @pytest.mark.parametrize("name", SEPARABLE)
 def test_costs_that_fall_apart_are_planned_by_sorted_residuals(name):
     problem, rng = SEPARABLE[name], np.random.default_rng(2)
-    law, centers, nothing = Law("uniform", rng.normal(size=(17, 3))), rng.uniform(size=(5, 3)), np.zeros((5, 0))
+    distribution, centers, nothing = (
+        ResidualDistribution("uniform", rng.normal(size=(17, 3))),
+        rng.uniform(size=(5, 3)),
+        np.zeros((5, 0)),
+    )
     seen, X = PlanProblem(problem), np.zeros((5, 1))
     assert seen.separable is not None
-    z = fit_planner(seen, Rule("uniform"), law, X, centers, nothing)(X, centers, nothing)
+    z = fit_planner(seen, Rule("uniform"), distribution, X, centers, nothing)(X, centers, nothing)
     for i in range(5):
-        found = problem.evaluate(np.tile(z[i], (17, 1)), centers[i] + law.points).mean()
-        assert np.isclose(found, least_risk(problem, centers[i] + law.points, 0.0), atol=1e-6)
+        found = problem.evaluate(np.tile(z[i], (17, 1)), centers[i] + distribution.points).mean()
+        assert np.isclose(found, least_risk(problem, centers[i] + distribution.points, 0.0), atol=1e-6)
         assert (problem.violations(z[[i]], centers[[i]], nothing[[i]]) == 0).all()
 
 
@@ -170,9 +174,9 @@ def test_terms_that_are_indifferent_share_alike_whatever_each_is_measured_in(see
 def test_tail_of_one_term_is_the_tail_of_the_cost():
     problem, rng = free_newsvendor(1), np.random.default_rng(3)
     points, center = rng.normal(size=(60, 1)), np.array([[3.0]])
-    law, X, nothing = Law("uniform", points), np.zeros((1, 1)), np.zeros((1, 0))
+    distribution, X, nothing = ResidualDistribution("uniform", points), np.zeros((1, 1)), np.zeros((1, 0))
     seen = PlanProblem(problem)
-    z = fit_planner(seen, Rule("uniform", Risk(0.7)), law, X, center, nothing)(X, center, nothing)
+    z = fit_planner(seen, Rule("uniform", Risk(0.7)), distribution, X, center, nothing)(X, center, nothing)
     costs = problem.evaluate(np.tile(z, (60, 1)), center + points)
     assert np.isclose(
         (Risk(0.7).weights(costs[None]) * costs).sum(), least_risk(problem, center + points, 0.7), rtol=2e-2
@@ -187,8 +191,10 @@ def test_costs_that_do_not_fall_apart_are_not_taken_apart(problem):
 def test_walk_over_corners_ends_where_the_program_does():
     d, rng = 5, np.random.default_rng(4)
     problem, X, nothing = simplex_linear(np.zeros(d)), np.zeros((30, 1)), np.zeros((30, 0))
-    law, centers = Law("uniform", rng.standard_normal((40, d))), rng.standard_normal((30, d))
-    planner = fit_planner(PlanProblem(problem), Rule("uniform", Risk(0.7)), law, X[:15], centers[:15], nothing[:15])
+    distribution, centers = ResidualDistribution("uniform", rng.standard_normal((40, d))), rng.standard_normal((30, d))
+    planner = fit_planner(
+        PlanProblem(problem), Rule("uniform", Risk(0.7)), distribution, X[:15], centers[:15], nothing[:15]
+    )
     theta = np.column_stack([centers, rng.uniform(0.5, 2.0, size=30)])
     z, found = planner._corners(theta)
     exact, _ = least_by_programs(problem, planner.cuts, centers, theta[:, -1], nothing)
@@ -213,19 +219,23 @@ def test_decision_that_many_rows_share_is_costed_once_and_right():
 def test_conic_decisions_are_planned():
     z = cp.Variable(2)
     problem = DecisionProblem(decision=z, cost=lambda z, u: u @ z, constraints=[cp.norm(z) <= 1], n_outcomes=2)
-    law, centers, nothing = Law("uniform", np.array([[0.0, 0.0]])), np.array([[3.0, 4.0]]), np.zeros((1, 0))
-    planner = fit_planner(PlanProblem(problem), Rule("uniform"), law, np.zeros((1, 1)), centers, nothing)
+    distribution, centers, nothing = (
+        ResidualDistribution("uniform", np.array([[0.0, 0.0]])),
+        np.array([[3.0, 4.0]]),
+        np.zeros((1, 0)),
+    )
+    planner = fit_planner(PlanProblem(problem), Rule("uniform"), distribution, np.zeros((1, 1)), centers, nothing)
     assert np.allclose(planner(np.zeros((1, 1)), centers, nothing), [[-0.6, -0.8]], atol=1e-5)
 
 
 def test_planned_cost_is_the_quantile_of_the_cost_under_the_law():
     problem, rows = newsvendor(3), rows_of(60, 3)
-    law = fit_law("corrected", rows, seed=0)
+    distribution = fit_distribution("corrected", rows, seed=0)
     z = np.random.default_rng(0).dirichlet(np.ones(3), size=60)
-    v, mean = planned_cost(PlanProblem(problem), law, 0.8, z, rows.X, rows.centers, rows.values)
-    moved, scales = law.at(rows.X, rows.centers)
+    v, mean = planned_cost(PlanProblem(problem), distribution, 0.8, z, rows.X, rows.centers, rows.values)
+    moved, scales = distribution.at(rows.X, rows.centers)
     for i in (0, 31):
-        costs = problem.evaluate(np.tile(z[i], (60, 1)), moved[i] + scales[i] * law.points)
+        costs = problem.evaluate(np.tile(z[i], (60, 1)), moved[i] + scales[i] * distribution.points)
         assert np.isclose(v[i], np.sort(costs)[47])
         assert np.isclose(mean[i], costs.mean())
 
@@ -240,13 +250,13 @@ def test_planned_cost_of_a_formula_without_pieces_is_the_quantile_over_the_outco
         outcome_support=lambda u: [u >= -1],
     )
     rows = rows_of(40)
-    law = fit_law("scaled", rows, seed=0)
+    distribution = fit_distribution("scaled", rows, seed=0)
     decided = np.random.default_rng(0).dirichlet(np.ones(2), size=40)
-    at = (PlanProblem(problem), law, 0.8, decided, rows.X, rows.centers, rows.values)
+    at = (PlanProblem(problem), distribution, 0.8, decided, rows.X, rows.centers, rows.values)
     v, mean = planned_cost(*at)
-    moved, scales = law.at(rows.X, rows.centers)
+    moved, scales = distribution.at(rows.X, rows.centers)
     for i in (0, 17):
-        u = moved[i] + scales[i] * law.points
+        u = moved[i] + scales[i] * distribution.points
         u = u[u[:, 0] >= -1]
         costs = np.sort(1 + 4 * np.sqrt(u[:, 0] + 1) - 0.1 * u @ decided[i])
         assert np.isclose(v[i], costs[int(np.ceil(0.8 * len(costs))) - 1])
@@ -288,44 +298,48 @@ PLANNED = {
 
 @pytest.fixture(scope="module", params=PLANNED)
 def planned(request):
-    """A plan of two rules, made without a contest."""
+    """A policy of two rules, made without a selection."""
     problem = PLANNED[request.param]()
     rows, seen = rows_of(60, problem.n_outcomes), PlanProblem(problem)
-    laws = tuple(fit_law(name, rows, seed=0) for name in ("scaled", "corrected"))
+    distributions = tuple(fit_distribution(name, rows, seed=0) for name in ("scaled", "corrected"))
     rules = [Rule("scaled", Risk(0.7), "set" in request.param), Rule("corrected")]
-    report = PlanReport((Entry("two rules", "scaled", 1.0, 0.5, 1.0),), 0.1, 0.5, 60)
-    costs = PlannedCost(laws[0], PlannedBy("scaled", (0.6, 0.8, 0.95), 0.4)), PlannedCost.at_level(laws[1], 0.8)
+    report = PolicyReport((Entry("two rules", "scaled", 1.0, 0.5, 1.0),), 0.1, 0.5, 60)
+    costs = (
+        PlannedCost(distributions[0], PlannedBy("scaled", (0.6, 0.8, 0.95), 0.4)),
+        PlannedCost.at_level(distributions[1], 0.8),
+    )
     planners = [
-        fit_planner(seen, rule, law, rows.X, rows.centers, rows.values) for rule, law in zip(rules, laws, strict=True)
+        fit_planner(seen, rule, distribution, rows.X, rows.centers, rows.values)
+        for rule, distribution in zip(rules, distributions, strict=True)
     ]
-    return problem, rows, LawPlan(problem, tuple(planners), (0.3, 0.7), costs, (0.5, 0.5), report)
+    return problem, rows, ScenarioPolicy(problem, tuple(planners), (0.3, 0.7), costs, (0.5, 0.5), report)
 
 
 def test_plans_are_functions_of_the_row_to_the_last_bit(planned):
-    _, rows, plan = planned
-    whole = plan.plan(rows.X, rows.centers, rows.values)
+    _, rows, policy = planned
+    whole = policy.decide(rows.X, rows.centers, rows.values)
     order = np.random.default_rng(0).permutation(len(rows))
-    mixed = plan.plan(rows.X[order], rows.centers[order], rows.values[order], work=Work(n_jobs=1))
+    mixed = policy.decide(rows.X[order], rows.centers[order], rows.values[order], work=Work(n_jobs=1))
     assert (mixed.z == whole.z[order]).all()
     assert (mixed.v == whole.v[order]).all()
     for i in (0, 17, 40):
-        one = plan.plan(rows.X[[i]], rows.centers[[i]], rows.values[[i]])
+        one = policy.decide(rows.X[[i]], rows.centers[[i]], rows.values[[i]])
         assert (one.z[0] == whole.z[i]).all()
         assert one.v[0] == whole.v[i]
         assert one.expected[0] == whole.expected[i]
 
 
 def test_plan_made_of_its_state_plans_alike(planned):
-    problem, rows, plan = planned
-    again, before = plan_from(problem, plan.state()), plan.plan(rows.X, rows.centers, rows.values)
-    after = again.plan(rows.X, rows.centers, rows.values)
+    problem, rows, policy = planned
+    again, before = policy_from(problem, policy.state()), policy.decide(rows.X, rows.centers, rows.values)
+    after = again.decide(rows.X, rows.centers, rows.values)
     assert (after.z == before.z).all()
     assert (after.v == before.v).all()
 
 
 def test_decisions_of_a_plan_are_feasible(planned):
-    _, rows, plan = planned
-    z = plan.plan(rows.X, rows.centers, rows.values).z
+    _, rows, policy = planned
+    z = policy.decide(rows.X, rows.centers, rows.values).z
     assert np.allclose(z.sum(axis=1), 1.0)
     assert (z >= -1e-9).all()
 
@@ -333,7 +347,7 @@ def test_decisions_of_a_plan_are_feasible(planned):
 def test_more_caution_never_judges_a_higher_bound_or_a_lower_cost():
     rng = np.random.default_rng(0)
     entries = tuple(Entry(f"rule {k}", "scaled", *rng.uniform(size=2), 0.0) for k in range(30))
-    frontier = PlanReport(entries, 0.1, 0.5, 100).frontier(21)
+    frontier = PolicyReport(entries, 0.1, 0.5, 100).frontier(21)
     bounds, costs = ([row[name] for row in frontier] for name in ("bound", "cost"))
     assert (np.diff(bounds) <= 0).all()
     assert (np.diff(costs) >= 0).all()
@@ -346,17 +360,17 @@ BY = PlannedBy("scaled", (0.8,))
 
 def test_a_judged_row_without_a_decision_counts_as_infinitely_expensive():
     costs = np.arange(20.0)
-    fine = Judged(Rule(), BY, np.zeros(20), costs)
+    fine = Scored(Rule(), BY, np.zeros(20), costs)
     is_there = costs >= 4
-    failed = Judged(Rule(), BY, np.where(is_there, 0.0, np.nan), np.where(is_there, costs, np.nan))
+    failed = Scored(Rule(), BY, np.where(is_there, 0.0, np.nan), np.where(is_there, costs, np.nan))
     assert fine.bound(0.1) == 18.0
     assert np.isinf(failed.bound(0.1))
 
 
 def test_complex_rules_have_a_handicap():
     costs = np.arange(100.0)
-    simple, complex_ = (Judged(rule, BY, np.zeros(100), costs) for rule in (Rule(), Rule("corrected")))
-    figures = handicapped([simple, complex_], 0.1, 0.5)
+    simple, complex_ = (Scored(rule, BY, np.zeros(100), costs) for rule in (Rule(), Rule("corrected")))
+    figures = penalized([simple, complex_], 0.1, 0.5)
     assert figures[0] < figures[1]
     assert np.isclose(figures[0], simple.figure(0.1, 0.5))
 
@@ -372,16 +386,16 @@ def test_plan_follows_the_centre_that_a_biased_predictor_misses():
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(150, 1))
     Y = np.column_stack([np.sign(X[:, 0] - 0.5), np.zeros(150)]) + 0.1 * rng.standard_normal((150, 2))
-    rows = PlanRows(X, np.zeros((150, 2)), Y, np.zeros((150, 0)), np.arange(150) % 3)
-    plan = fit_plan(simplex_linear([0.0, 0.0]), rows, alpha=0.1, caution=0.5, seed=0)
-    report = plan.report
+    rows = DevelopmentRows(X, np.zeros((150, 2)), Y, np.zeros((150, 0)), np.arange(150) % 3)
+    policy = fit_policy(simplex_linear([0.0, 0.0]), rows, alpha=0.1, caution=0.5, seed=0)
+    report = policy.report
     assert report.chosen[0].rule.startswith("corrected")
     assert report.chosen[0].planned_by == "corrected"
     assert report.chosen[0].rule in report.why()
     assert "caution 0.5" in str(report)
     assert np.isclose(sum(entry.share for entry in report.entries), 1.0)
     assert report_from(report.state()) == report
-    z = plan.plan(np.array([[0.1], [0.9]]), np.zeros((2, 2)), np.zeros((2, 0))).z
+    z = policy.decide(np.array([[0.1], [0.9]]), np.zeros((2, 2)), np.zeros((2, 0))).z
     assert z[0, 0] > 0.9
     assert z[1, 1] > 0.9
 
@@ -400,7 +414,7 @@ def test_each_decision_may_have_a_unit_of_its_own(units, limit):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 1))
     outcomes = np.hstack([3 + X, 4 + 0 * X]) + 0.3 * rng.normal(size=(60, 2))
-    rows = PlanRows(X, np.hstack([3 + X, 4 + 0 * X]), outcomes, np.zeros((60, 0)), np.arange(60) % 3)
+    rows = DevelopmentRows(X, np.hstack([3 + X, 4 + 0 * X]), outcomes, np.zeros((60, 0)), np.arange(60) % 3)
 
     def planned(a):
         z, a = cp.Variable(2, nonneg=True), np.asarray(a)
@@ -410,7 +424,7 @@ def test_each_decision_may_have_a_unit_of_its_own(units, limit):
             constraints=[] if limit is None else [cp.sum(z / a) <= limit],
             n_outcomes=2,
         )
-        found = fit_plan(problem, rows, alpha=0.2, caution=0.5, seed=0).plan(X, rows.centers, rows.values)
+        found = fit_policy(problem, rows, alpha=0.2, caution=0.5, seed=0).decide(X, rows.centers, rows.values)
         return found.z / a, found.v
 
     for own, other in zip(planned((1.0, 1.0)), planned(units), strict=True):
@@ -418,21 +432,21 @@ def test_each_decision_may_have_a_unit_of_its_own(units, limit):
 
 
 def test_contests_look_at_some_rows_and_laws_for_use_at_all(monkeypatch):
-    # Forests tell more the more rows they see; what is kept of the residuals, and judged, is a limited number.
-    for place in ("plan", "laws"):
+    # Forests tell more the more rows they see; what is kept of the residuals, and scored, is a limited number.
+    for place in ("policy", "distributions"):
         monkeypatch.setattr(f"polyhedge.planning.{place}.MOST_POINTS", 40)
     rows = rows_of(120)
-    plan = fit_plan(simplex_linear([0.0, 0.0]), rows, alpha=0.2, caution=0.5, seed=0)
-    assert plan.report.n_judged == 40
-    law = plan.laws["scaled"]
-    whole, few = (fit_law("scaled", part, 0).spread for part in (rows, rows.thinned(40)))
-    assert len(law.points) == 40
-    np.testing.assert_array_equal(law.spread.value, whole.value)
+    policy = fit_policy(simplex_linear([0.0, 0.0]), rows, alpha=0.2, caution=0.5, seed=0)
+    assert policy.report.n_scored == 40
+    distribution = policy.distributions["scaled"]
+    whole, few = (fit_distribution("scaled", part, 0).spread for part in (rows, rows.thinned(40)))
+    assert len(distribution.points) == 40
+    np.testing.assert_array_equal(distribution.spread.value, whole.value)
     assert len(whole.value) > len(few.value)
 
 
 def test_frontier_has_both_ends_of_caution():
-    report = PlanReport((Entry("trust the prediction", "scaled", 3.0, 1.0, 1.0),), 0.1, 0.5, 100)
+    report = PolicyReport((Entry("trust the prediction", "scaled", 3.0, 1.0, 1.0),), 0.1, 0.5, 100)
     assert [row["caution"] for row in report.frontier(2)] == [0.0, 1.0]
     with pytest.raises(ValueError, match="n must be an integer of at least 2, got 1"):
         report.frontier(1)
@@ -442,18 +456,18 @@ def test_frontier_has_both_ends_of_caution():
 def test_whole_decisions_are_one_rule_and_never_a_mean():
     rows = rows_of(45, 2)
     rows = replace(rows, centers=10 * np.abs(rows.centers), outcomes=10 * np.abs(rows.outcomes))
-    plan = fit_plan(free_newsvendor(2, integer=True), rows, alpha=0.2, caution=0.5, seed=0)
-    z = plan.plan(rows.X, rows.centers, rows.values).z
-    assert len(plan.planners) == 1
-    assert "drawn again" not in plan.report.why()  # a single pick, not the winner of resamplings
+    policy = fit_policy(free_newsvendor(2, integer=True), rows, alpha=0.2, caution=0.5, seed=0)
+    z = policy.decide(rows.X, rows.centers, rows.values).z
+    assert len(policy.planners) == 1
+    assert "drawn again" not in policy.report.why()  # a single pick, not the winner of resamplings
     assert np.allclose(z, np.round(z), atol=1e-6)
 
 
 def test_law_made_of_its_state_is_the_same():
     rows = rows_of(60)
-    law = fit_law("corrected", rows, seed=3)
-    again = law_from(law.state(), 2)
-    for mine, its in zip(law.at(rows.X, rows.centers), again.at(rows.X, rows.centers), strict=True):
+    distribution = fit_distribution("corrected", rows, seed=3)
+    again = distribution_from(distribution.state(), 2)
+    for mine, its in zip(distribution.at(rows.X, rows.centers), again.at(rows.X, rows.centers), strict=True):
         assert (mine == its).all()
 
 
@@ -466,13 +480,16 @@ def test_rows_with_parameters_of_their_own_are_planned_with_these():
         n_outcomes=2,
     )
     rng = np.random.default_rng(0)
-    law, centers = Law("uniform", rng.uniform(-1, 1, size=(9, 2))), rng.uniform(1, 3, size=(4, 2))
+    distribution, centers = (
+        ResidualDistribution("uniform", rng.uniform(-1, 1, size=(9, 2))),
+        rng.uniform(1, 3, size=(4, 2)),
+    )
     values = np.hstack([rng.uniform(1, 2, size=(4, 2)), rng.uniform(1, 6, size=(4, 1))])
-    planner = fit_planner(PlanProblem(problem), Rule("uniform"), law, np.zeros((4, 1)), centers, values)
+    planner = fit_planner(PlanProblem(problem), Rule("uniform"), distribution, np.zeros((4, 1)), centers, values)
     found = planner(np.zeros((4, 1)), centers, values)
     assert (planner(np.zeros((1, 1)), centers[[2]], values[[2]]) == found[[2]]).all()
     for i in range(4):
-        outcomes, own = centers[i] + law.points, np.tile(values[i], (9, 1))
+        outcomes, own = centers[i] + distribution.points, np.tile(values[i], (9, 1))
         cost = sum(values[i, :2] @ z + 5 * cp.sum(cp.pos(u - z)) for u in outcomes) / 9
         least = cp.Problem(cp.Minimize(cost), [cp.sum(z) <= values[i, 2]]).solve(solver=cp.CLARABEL)
         assert np.isclose(problem.evaluate(np.tile(found[i], (9, 1)), outcomes, own).mean(), least, atol=2e-3)
@@ -488,7 +505,7 @@ class AllRowsNeeded(LinearRegression):
 
 
 def test_learning_rows_that_make_a_plan_do_not_calibrate_it_where_calibration_rows_are_few():
-    # With fewer than 100 calibration rows learning rows calibrate too, unless the plan had to be made from them.
+    # With fewer than 100 calibration rows learning rows calibrate too, unless the policy had to be made from them.
     X, Y = make_synthetic(120, rng=np.random.default_rng(0))
     for predictor, n in ((LinearRegression(), 60), (AllRowsNeeded(), 30)):
         decider = RobustDecider(simplex_linear([-0.08, 0.0]), predictor, guarantee="cost", alpha=0.2, random_state=0)
@@ -512,20 +529,20 @@ def budget_problem(name: str) -> DecisionProblem:
 
 
 @pytest.mark.parametrize("name", sorted(BUDGETS))
-@pytest.mark.parametrize("is_judged", [True, False])
-def test_where_outcomes_have_their_zero_changes_no_plan_under_a_budget(name: str, is_judged: bool) -> None:
+@pytest.mark.parametrize("is_scored", [True, False])
+def test_where_outcomes_have_their_zero_changes_no_plan_under_a_budget(name: str, is_scored: bool) -> None:
     rng = np.random.default_rng(5)
-    seen, law = PlanProblem(budget_problem(name)), Law("uniform", rng.normal(size=(60, 4)))
+    seen, distribution = PlanProblem(budget_problem(name)), ResidualDistribution("uniform", rng.normal(size=(60, 4)))
     X, nothing, centers = np.zeros((25, 1)), np.zeros((25, 0)), np.round(rng.normal(size=(25, 4)), 6)
     rule = Rule("uniform", Risk(0.8))
 
-    def plan(shift: float) -> np.ndarray:
-        planner = fit_planner(seen, rule, law, X, centers + shift, nothing, is_judged=is_judged)
+    def policy(shift: float) -> np.ndarray:
+        planner = fit_planner(seen, rule, distribution, X, centers + shift, nothing, is_scored=is_scored)
         return planner(X, centers + shift, nothing)
 
-    usual = plan(0.0)
+    usual = policy(0.0)
     for shift in (10.0, -1e6):
-        assert plan(shift) == pytest.approx(usual, abs=1e-7)
+        assert policy(shift) == pytest.approx(usual, abs=1e-7)
 
 
 @pytest.mark.parametrize("rule", [Rule(), *(Rule("uniform", Risk(level)) for level in (0.0, 0.7))], ids=str)
@@ -538,7 +555,7 @@ def test_plans_of_coupled_sums_are_the_same_in_decimal_units_and_wherever_outcom
     points, centers, weights = rng.normal(size=(40, d)), 10 + rng.normal(size=(12, d)), rng.integers(1, 4, d)
     X, nothing = np.zeros((12, 1)), np.zeros((12, 0))
 
-    def planned(is_judged, outcome=1.0, decision=1.0, cost=1.0, shift=0.0):
+    def planned(is_scored, outcome=1.0, decision=1.0, cost=1.0, shift=0.0):
         z = cp.Variable(d, nonneg=True)
         missing = lambda z, u: u / outcome - shift - z / decision  # noqa: E731
         problem = DecisionProblem(
@@ -547,16 +564,19 @@ def test_plans_of_coupled_sums_are_the_same_in_decimal_units_and_wherever_outcom
             constraints=[cp.sum(z) <= 10.2 * d * decision, weights @ z <= 10 * weights.sum() * decision],
             n_outcomes=d,
         )
-        seen, law = PlanProblem(problem), None if rule.law is None else Law("uniform", points * outcome)
+        seen, distribution = (
+            PlanProblem(problem),
+            None if rule.distribution is None else ResidualDistribution("uniform", points * outcome),
+        )
         there = (centers + shift) * outcome
-        found = fit_planner(seen, rule, law, X, there, nothing, is_judged=is_judged)(X, there, nothing)
-        risky = JointCost(seen.joint, np.zeros((1, d)) if law is None else law.points)
+        found = fit_planner(seen, rule, distribution, X, there, nothing, is_scored=is_scored)(X, there, nothing)
+        risky = JointCost(seen.joint, np.zeros((1, d)) if distribution is None else distribution.points)
         return found / decision, sum(part for part, _ in risky.cuts(found, there, np.ones(12), rule.risk)) / cost
 
-    for is_judged in (True, False):
-        usual = planned(is_judged)
+    for is_scored in (True, False):
+        usual = planned(is_scored)
         for exponents, shift in (((-2, -2, 0), 1e3), (rng.integers(-6, 7, size=3), -1e4)):
-            for own, other in zip(usual, planned(is_judged, *10.0 ** np.array(exponents), shift), strict=True):
+            for own, other in zip(usual, planned(is_scored, *10.0 ** np.array(exponents), shift), strict=True):
                 np.testing.assert_allclose(other, own, rtol=0, atol=1e-8)
 
 
@@ -571,7 +591,7 @@ def test_equally_good_decisions_without_end_are_no_reason_to_have_none(level):
     )
     points, centers = 0.3 * rng.normal(size=(30, 2)), 2 + rng.normal(size=(6, 2))
     X, nothing, rule = np.zeros((6, 1)), np.zeros((6, 0)), Rule("uniform", Risk(level))
-    planner = fit_planner(PlanProblem(problem), rule, Law("uniform", points), X, centers, nothing)
+    planner = fit_planner(PlanProblem(problem), rule, ResidualDistribution("uniform", points), X, centers, nothing)
     found, is_best = planner.proven(X, centers, nothing)
     risky = JointCost(planner.problem.joint, points)
     risk = sum(part for part, _ in risky.cuts(found, centers, np.ones(6), rule.risk))

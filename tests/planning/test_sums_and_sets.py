@@ -1,4 +1,4 @@
-"""Rules of plans that share no short way: tails of sums of maxima, and worst cases over a learned set."""
+"""Rules of policies that share no short way: tails of sums of maxima, and worst cases over a learned set."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 import polyhedge as ph
-from polyhedge.planning import plan_from, worst_case
+from polyhedge.planning import policy_from, worst_case
 from polyhedge.planning.costs import PlanProblem
 from polyhedge.planning.cutting import Effort, search_cuts
 from polyhedge.planning.policies import Rule, fit_planner
 from polyhedge.planning.programs import with_cuts
-from polyhedge.planning.residual_distributions import Law, PlanRows
+from polyhedge.planning.residual_distributions import DevelopmentRows, ResidualDistribution
 from polyhedge.planning.risk import JointCost, Risk
-from polyhedge.planning.selection import Contest, candidates, complexity
+from polyhedge.planning.selection import Selection, candidates, complexity
 from polyhedge.planning.worst_case import WorstCost, learned_set, takes_sets
 from polyhedge.problems import DecisionProblem, newsvendor, simplex_linear
 from polyhedge.robust import Adversary
@@ -82,8 +82,8 @@ def least_tail(center, residuals, level: float) -> float:
 @pytest.mark.parametrize("level", [0.5, 0.9])
 def test_tail_of_a_sum_is_as_low_as_all_residuals_in_one_program_make_it(level):
     residuals, centers, nothing = sample(3)
-    problem, law = shop(), Law("uniform", residuals)
-    planner = fit_planner(PlanProblem(problem), Rule("uniform", Risk(level)), law, centers, centers, nothing)
+    problem, distribution = shop(), ResidualDistribution("uniform", residuals)
+    planner = fit_planner(PlanProblem(problem), Rule("uniform", Risk(level)), distribution, centers, centers, nothing)
     z = planner(centers[:6], centers[:6], nothing[:6])
     reached = [tail(problem, one, c, residuals, level) for one, c in zip(z, centers[:6], strict=True)]
     least = [least_tail(c, residuals, level) for c in centers[:6]]
@@ -95,7 +95,7 @@ def test_tail_of_a_sum_is_as_low_as_all_residuals_in_one_program_make_it(level):
 def test_half_way_cuts_need_fewer_rounds_than_cuts_at_the_decisions():
     residuals, centers, nothing = sample(6)
     problem, few = PlanProblem(shop(6)), slice(10)
-    law = Law("uniform", residuals)
+    distribution = ResidualDistribution("uniform", residuals)
     cost, rule = JointCost(problem.joint, residuals), Rule("uniform", Risk(0.7))
     rows = centers[few], np.ones(10)
     asked = {}
@@ -104,10 +104,14 @@ def test_half_way_cuts_need_fewer_rounds_than_cuts_at_the_decisions():
 
         def decided(cuts, own, rounds=rounds):
             rounds.append(len(own))
-            planner = ph.plans.rules.Planner(problem, rule, law, cuts, is_steady=False)
-            return planner.at(ph.plans.laws.PlacedLaw(centers[own], np.ones(len(own))), nothing[own], n_jobs=1)
+            planner = ph.planning.policies.Planner(problem, rule, distribution, cuts, is_steady=False)
+            return planner.at(
+                ph.planning.residual_distributions.PlacedDistribution(centers[own], np.ones(len(own))),
+                nothing[own],
+                n_jobs=1,
+            )
 
-        first = ph.plans.cutting.first_cuts(problem, cost, rule.risk, *rows)
+        first = ph.planning.cutting.first_cuts(problem, cost, rule.risk, *rows)
         search_cuts(cost, rule.risk, rows, first, Effort(10, 60, 1e-3), decided, alone)
         asked[name] = sum(rounds)
     assert asked["inner"] < asked["outer"]
@@ -124,8 +128,8 @@ SETS = {
 def test_decisions_over_a_learned_set_are_its_robust_decisions(name):
     problem, d = SETS[name][0](), SETS[name][1]
     residuals, centers, nothing = sample(d, n=120)
-    law, some = Law("uniform", residuals), slice(15)
-    z = fit_planner(PlanProblem(problem), OVER_SET, law, centers, centers, nothing)(
+    distribution, some = ResidualDistribution("uniform", residuals), slice(15)
+    z = fit_planner(PlanProblem(problem), OVER_SET, distribution, centers, centers, nothing)(
         centers[some], centers[some], nothing[some]
     )
     shape = learned_set(problem, residuals, centers, 0.9)
@@ -163,13 +167,13 @@ def test_cuts_of_a_worst_case_touch_it_and_bound_it_everywhere(d):
 
 
 def tails_of(problem: DecisionProblem) -> set[tuple[str | None, float]]:
-    """Laws and levels of the tails that compete."""
+    """Distributions and levels of the tails that compete."""
     rules = candidates(PlanProblem(problem), 0.1)
-    return {(rule.law, rule.risk.level) for rule in rules if not rule.risk.is_mean and not rule.is_over_set}
+    return {(rule.distribution, rule.risk.level) for rule in rules if not rule.risk.is_mean and not rule.is_over_set}
 
 
 def test_which_rules_compete():
-    assert tails_of(shop()) == {(law, level) for law in ("scaled", "uniform") for level in (0.5, 0.7)}
+    assert tails_of(shop()) == {(distribution, level) for distribution in ("scaled", "uniform") for level in (0.5, 0.7)}
     assert ("corrected", 0.7) in tails_of(one_plant())
     assert not tails_of(plants())  # whole decisions, each row a search with all cuts
     assert OVER_SET in candidates(PlanProblem(simplex_linear([0.0, 0.0, 0.0])), 0.1)
@@ -187,24 +191,26 @@ def test_sets_take_part_where_they_are_quickly_learned():
 
 
 def test_a_rule_without_a_set_is_not_judged(monkeypatch):
-    monkeypatch.setattr(ph.plans.rules, "learned_set", lambda *_: None)
+    monkeypatch.setattr(ph.planning.policies, "learned_set", lambda *_: None)
     residuals, centers, nothing = sample(2)
-    rows = PlanRows(centers, centers, centers + residuals, nothing, np.arange(80) % 4)
-    contest = Contest(PlanProblem(simplex_linear([0.0, 0.0])), rows, [Rule(), OVER_SET], 0.8, seed=0)
-    assert [one[0].rule for one in contest.judged] == [Rule()]
+    rows = DevelopmentRows(centers, centers, centers + residuals, nothing, np.arange(80) % 4)
+    selection = Selection(PlanProblem(simplex_linear([0.0, 0.0])), rows, [Rule(), OVER_SET], 0.8, seed=0)
+    assert [one[0].rule for one in selection.scored] == [Rule()]
 
 
 def test_a_set_that_all_rows_do_not_give_is_left_out_of_the_plan(monkeypatch):
     residuals, centers, nothing = sample(2)
-    rows = PlanRows(centers, centers, centers + residuals, nothing, np.arange(80) % 4)
-    problem, whole = simplex_linear([0.0, 0.0]), ph.plans.rules.learned_set
-    monkeypatch.setattr(ph.plans.plan, "candidates", lambda *_: [OVER_SET])
+    rows = DevelopmentRows(centers, centers, centers + residuals, nothing, np.arange(80) % 4)
+    problem, whole = simplex_linear([0.0, 0.0]), ph.planning.policies.learned_set
+    monkeypatch.setattr(ph.planning.planned, "candidates", lambda *_: [OVER_SET])
     monkeypatch.setattr(
-        ph.plans.rules, "learned_set", lambda of, points, *at: None if len(points) == 80 else whole(of, points, *at)
+        ph.planning.policies,
+        "learned_set",
+        lambda of, points, *at: None if len(points) == 80 else whole(of, points, *at),
     )
-    plan = ph.plans.fit_plan(problem, rows, 0.1, 0.5, seed=0)
-    assert [planner.rule for planner in plan.planners] == [Rule()]
-    assert np.isfinite(plan.plan(centers, centers, nothing).z).all()
+    policy = ph.planning.fit_policy(problem, rows, 0.1, 0.5, seed=0)
+    assert [planner.rule for planner in policy.planners] == [Rule()]
+    assert np.isfinite(policy.decide(centers, centers, nothing).z).all()
 
 
 def test_no_set_is_learned_where_every_worst_case_is_infinite(monkeypatch):
@@ -226,7 +232,7 @@ def decided():
 
 def test_tails_of_sums_are_judged_and_named(decided):
     decider, X, Y = decided
-    assert "uniform law, CVaR 0.7" in {entry.rule for entry in decider.plan_.entries}
+    assert "uniform residuals, CVaR 0.7" in {entry.rule for entry in decider.policy_.entries}
     D = decider.decide(X)
     costs = decider.problem.evaluate(D.z, Y)
     # A bound from 60 rows with a mean coverage of .9 covers fewer than 72 of 100 others less than once in 700 draws.
@@ -242,12 +248,12 @@ def test_a_file_keeps_tails_of_sums(decided, tmp_path):
 
 def test_a_file_may_not_put_a_set_where_none_takes_part():
     problem, (residuals, centers, nothing) = newsvendor(1.0, 2.0, 3), sample(3)
-    rows = PlanRows(centers, centers, centers + residuals, nothing, np.arange(80) % 4)
-    plan = ph.plans.fit_plan(problem, rows, 0.1, 0.5, seed=0)
-    state = {**plan.state()}
+    rows = DevelopmentRows(centers, centers, centers + residuals, nothing, np.arange(80) % 4)
+    policy = ph.planning.fit_policy(problem, rows, 0.1, 0.5, seed=0)
+    state = {**policy.state()}
     state["planners"] = [{**one, "is_over_set": True} for one in state["planners"]]
-    with pytest.raises(ValueError, match="over a set of a law of equal weights"):
-        plan_from(problem, state)
+    with pytest.raises(ValueError, match="over a set of a distribution of equal weights"):
+        policy_from(problem, state)
 
 
 def test_slopes_that_rounding_left_of_nothing_are_none():

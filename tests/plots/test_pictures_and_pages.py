@@ -109,12 +109,12 @@ def test_the_words_of_many_facets_are_three_and_how_many_more():
 
 
 def test_a_dearer_choice_is_told_with_its_reason():
-    from polyhedge.learners.cross_fit import Contest
+    from polyhedge.learners.cross_fit import Selection
 
-    contest = object.__new__(Contest)
-    contest.judged, contest.failed, contest.stopped = {"box": 219.2, "descent": 214.7}, [], ""
-    contest._margin, contest.__dict__["_nominal"] = (lambda cost: 9.0), 0.0
-    chosen, said = contest._winner("box")
+    selection = object.__new__(Selection)
+    selection.scored, selection.failed, selection.stopped = {"box": 219.2, "descent": 214.7}, [], ""
+    selection._margin, selection.__dict__["_nominal"] = (lambda cost: 9.0), 0.0
+    chosen, said = selection._winner("box")
     assert chosen == "box"
     assert "descent would have to be lower by more than 9" in said
 

@@ -49,7 +49,7 @@ def bakery(n: int, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 @pytest.fixture
-def uncontested(monkeypatch):
+def unselected(monkeypatch):
     """For tests that are not of the choice: it takes longer than all the rest of a fit."""
     monkeypatch.setattr("polyhedge.predictors.selection.choose_predictor", lambda *rows, **settings: ("ridge", "given"))
 
@@ -279,7 +279,7 @@ def bent(n: int) -> tuple[np.ndarray, np.ndarray]:
 LINEAR = ph.problems.simplex_linear([0.0, 0.0])
 
 
-@pytest.mark.contest
+@pytest.mark.selection
 def test_a_choice_is_the_default_and_is_made_for_arrays_and_frames_of_numbers_alike(tmp_path):
     assert inspect.signature(ph.RobustDecider).parameters["predictor"].default == "auto"
     X, Y = bent(240)
@@ -301,7 +301,7 @@ def test_a_choice_is_the_default_and_is_made_for_arrays_and_frames_of_numbers_al
     assert smooth.decide(X).cost_bound.mean() > bounds.mean()
 
 
-@pytest.mark.contest
+@pytest.mark.selection
 def test_the_smooth_ridge_wins_where_it_should_and_is_then_the_one_without_a_contest():
     X, Y = ph.data.make_synthetic(300, rng=np.random.default_rng(0))
     settings = {"learner": ph.learners.OneSidedBox(), "random_state": 0}
@@ -351,7 +351,7 @@ def test_columns_that_names_do_not_tell_apart_are_refused():
         ph.RobustDecider(LINEAR).fit(pd.DataFrame(X, columns=["a", "b", "a"]), Y)
 
 
-@pytest.mark.contest
+@pytest.mark.selection
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_arrays_with_gaps_are_told_what_takes_them(bad):
     X, Y = bent(100)

@@ -33,11 +33,11 @@ from polyhedge.monitoring.alarm import alarm_for
 from polyhedge.planning.costs import PlanProblem
 from polyhedge.planning.levels import PlannedBy, PlannedCost
 from polyhedge.planning.policies import Rule, fit_planner
-from polyhedge.planning.residual_distributions import Law, PlanRows, fit_law
+from polyhedge.planning.residual_distributions import DevelopmentRows, ResidualDistribution, fit_distribution
 from polyhedge.planning.risk import Risk
 from polyhedge.plots.maps import _typical_label
 from polyhedge.predictors.regressor import as_predictor
-from polyhedge.regions import Guard, Planned, RegionFamily, ScaledSet, SetPlan
+from polyhedge.regions import Guard, Planned, RegionFamily, ScaledSet, SetPolicy
 
 CENTERS, Y = np.random.default_rng(0).normal(size=(2, 100, 2))
 PROBLEM = ph.problems.simplex_linear([0.0, 0.0])
@@ -91,11 +91,11 @@ class WiderSet(ScaledSet):
         return replace(super().at(features, values), shape=ph.Box([2.0, 2.0]))
 
 
-class BolderPlan(SetPlan):
+class BolderPolicy(SetPolicy):
     """Another planned cost, under the name of its parent."""
 
-    def plan(self, *given: Any, **more: Any) -> Any:
-        planned = super().plan(*given, **more)
+    def decide(self, *given: Any, **more: Any) -> Any:
+        planned = super().decide(*given, **more)
         return replace(planned, v=planned.v - 1)
 
 
@@ -115,10 +115,10 @@ class TestFiles:
         ("family", "told"),
         [
             (WiderSet(PROBLEM, PREDICTOR, SETS.shape), "region family of type WiderSet"),
-            (Guard(PROBLEM, PREDICTOR, SetPlan(WiderSet(PROBLEM, PREDICTOR, SETS.shape))), "set of type WiderSet"),
-            (Guard(PROBLEM, PREDICTOR, BolderPlan(SETS)), "plan of type BolderPlan"),
+            (Guard(PROBLEM, PREDICTOR, SetPolicy(WiderSet(PROBLEM, PREDICTOR, SETS.shape))), "set of type WiderSet"),
+            (Guard(PROBLEM, PREDICTOR, BolderPolicy(SETS)), "plan of type BolderPlan"),
         ],
-        ids=["family", "set of a plan", "plan"],
+        ids=["family", "set of a policy", "policy"],
     )
     def test_subclass_that_would_be_read_as_its_parent_is_refused(
         self, family: RegionFamily, told: str, tmp_path: Path
@@ -135,7 +135,7 @@ class Tilted(ph.Box):
         return {**super().state(), "scale": 2 * np.asarray(super().state()["scale"])}
 
 
-class LargerLaw(Law):
+class LargerDistribution(ResidualDistribution):
     """Residuals of twice the size, which its state does not tell."""
 
     def at(self, *given: Any) -> Any:
@@ -144,18 +144,18 @@ class LargerLaw(Law):
 
 
 def with_rule(decider: ph.RobustDecider, change: str) -> ph.RobustDecider:
-    """The decider with a plan whose rule or law is one's own."""
+    """The decider with a policy whose rule or law is one's own."""
     X, Y = ph.data.make_synthetic(300, rng=np.random.default_rng(0))
     family = decider.model_.family
     predicted = family.predictor.predict(X)
-    rows = PlanRows(X, predicted, Y + 5, np.zeros((300, 0)), np.arange(300) % 5)
-    law = fit_law("scaled", rows, 0)
-    law = LargerLaw(**vars(law)) if change == "law" else law
+    rows = DevelopmentRows(X, predicted, Y + 5, np.zeros((300, 0)), np.arange(300) % 5)
+    law = fit_distribution("scaled", rows, 0)
+    law = LargerDistribution(**vars(law)) if change == "law" else law
     rule = Rule("scaled", Risk(0.9, 0.3 if change == "rule" else 1.0))
     planner = fit_planner(PlanProblem(family.problem), rule, law, X, predicted, rows.values)
     cost = PlannedCost(law, PlannedBy("scaled", (0.9,), 0.0))
-    plan = replace(family.plan, planners=(planner,), weights=(1.0,), costs=(cost,), cost_weights=(1.0,))
-    decider.model_ = replace(decider.model_, family=replace(family, plan=plan))
+    policy = replace(family.policy, planners=(planner,), weights=(1.0,), costs=(cost,), cost_weights=(1.0,))
+    decider.model_ = replace(decider.model_, family=replace(family, policy=policy))
     return decider
 
 
@@ -190,7 +190,7 @@ class TestReadBack:
     @pytest.mark.parametrize("family", [ScaledSet, Guard], ids=["set", "plan of a set"])
     def test_shape_that_is_stored_as_another_one_is_refused(self, family: Any, tmp_path: Path) -> None:
         sets = ScaledSet(PROBLEM, PREDICTOR, Tilted([1.0, 1.0]))
-        made = sets if family is ScaledSet else Guard(PROBLEM, PREDICTOR, SetPlan(sets, 1.0))
+        made = sets if family is ScaledSet else Guard(PROBLEM, PREDICTOR, SetPolicy(sets, 1.0))
         with pytest.raises(ValueError, match="must decide as the decider does, and bounds would differ"):
             decider_of(made).save(tmp_path / "model.polyhedge")
         assert not list(tmp_path.iterdir())

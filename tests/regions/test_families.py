@@ -1,7 +1,7 @@
 """Region families and calibrators: what every one of them keeps to, in every combination.
 
 A new family is one row in `FAMILIES`, a new calibrator one in `CALIBRATORS`. Two families are written here, as a user
-would: `Diamond` is one of its own, and `EVEN` the guard of a plan of one's own.
+would: `Diamond` is one of its own, and `EVEN` the guard of a policy of one's own.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from polyhedge.decisions import all_optimal
 from polyhedge.io.families import FAMILIES as STORED
 from polyhedge.io.families import StoredFamily
 from polyhedge.model import Model, Record, fitted_model
-from polyhedge.planning import PlanRows, fit_path, fit_plan, margin_path
+from polyhedge.planning import DevelopmentRows, fit_path, fit_policy, margin_path
 from polyhedge.predictors.regressor import Predictor, as_predictor
-from polyhedge.regions import Guard, Path, Planned, RegionFamily, ScaledSet, SetPlan, UsualAnswers
+from polyhedge.regions import Guard, Path, Planned, RegionFamily, ScaledSet, SetPolicy, UsualAnswers
 from polyhedge.regions.batch_invariant import Grid, steady_predictions
 
 Floats = NDArray[np.float64]
@@ -96,11 +96,11 @@ class PlacedDiamond:
 
 @dataclass(frozen=True, eq=False)
 class Even:
-    """A plan of one's own: half and half."""
+    """A policy of one's own: half and half."""
 
     kind: ClassVar[str] = "even"
 
-    def plan(self, features: Any, centers: Floats, values: Floats, work: Any = None) -> Planned:
+    def decide(self, features: Any, centers: Floats, values: Floats, work: Any = None) -> Planned:
         return Planned(np.full((len(centers), 2), 0.5), centers.mean(axis=1), all_optimal(len(centers)))
 
     def state(self) -> dict[str, Any]:
@@ -108,7 +108,8 @@ class Even:
 
 
 def short_path() -> Path:
-    """Plans of two amounts that must suffice, of four steps and after a short contest: each step is a program a row."""
+    """Policies of two amounts that must suffice, of four steps and after a short selection: each step is a program a
+    row."""
     problem = ph.DecisionProblem(
         decision=cp.Variable(2, nonneg=True),
         cost=lambda z, u: cp.sum(z) + 0.1 * cp.sum(u),
@@ -119,9 +120,9 @@ def short_path() -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(margin_path, "EVEN_LAWS", ("scaled",))
         patch.setattr(margin_path, "_JUDGED", 2)
-        plan = fit_path(problem, DEVELOPED, 0.1, 0.5, 0)
-    plan = replace(plan, margins=plan.margins[::5], spreads=plan.spreads[::5])
-    return Path(problem, PREDICTOR, plan, Grid.of(DEVELOPED.centers))
+        policy = fit_path(problem, DEVELOPED, 0.1, 0.5, 0)
+    policy = replace(policy, margins=policy.margins[::5], spreads=policy.spreads[::5])
+    return Path(problem, PREDICTOR, policy, Grid.of(DEVELOPED.centers))
 
 
 X, Y = rows(120, 0)
@@ -130,14 +131,14 @@ PREDICTOR = as_predictor(None, 2).fit(X[:40], Y[:40])
 SHAPE = ph.Polyhedron([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]], -np.array([0.4, 0.3, 2.0, 2.0]))
 PROBLEM = ph.problems.simplex_linear([-0.08, 0.0])
 SPREAD = ph.learners.Spread.fit(X[:40], Y[:40], np.exp(X[:40, 0]), min_leaf=10, seed=0)
-DEVELOPED = PlanRows(X[:40], PREDICTOR.predict(X[:40]), Y[:40], np.zeros((40, 0)), np.arange(40) // 8)
+DEVELOPED = DevelopmentRows(X[:40], PREDICTOR.predict(X[:40]), Y[:40], np.zeros((40, 0)), np.arange(40) // 8)
 SETS = ScaledSet(PROBLEM, PREDICTOR, SHAPE, SPREAD)
 EVEN = Guard(PROBLEM, PREDICTOR, Even())
 FAMILIES: dict[str, RegionFamily] = {
     "set": ScaledSet(PROBLEM, PREDICTOR, SHAPE),
     "scaled set": SETS,
-    "guard": Guard(PROBLEM, PREDICTOR, SetPlan(SETS)),
-    "planned": Guard(PROBLEM, PREDICTOR, fit_plan(PROBLEM, DEVELOPED, 0.1, 0.5, 0), Grid.of(DEVELOPED.centers)),
+    "guard": Guard(PROBLEM, PREDICTOR, SetPolicy(SETS)),
+    "planned": Guard(PROBLEM, PREDICTOR, fit_policy(PROBLEM, DEVELOPED, 0.1, 0.5, 0), Grid.of(DEVELOPED.centers)),
     "path": short_path(),
     "own": Diamond(PROBLEM, PREDICTOR),
 }
@@ -336,7 +337,7 @@ def test_row_of_a_category_without_calibration_rows_is_marked(name: str, calibra
 
 
 @pytest.mark.needs("matplotlib")
-@pytest.mark.parametrize("family", [FAMILIES["own"], EVEN], ids=["family", "plan"])
+@pytest.mark.parametrize("family", [FAMILIES["own"], EVEN], ids=["family", "policy"])
 def test_what_is_ones_own_is_told_drawn_and_followed_like_any_other(family: RegionFamily, tmp_path: FilePath) -> None:
     decider = ph.RobustDecider(PROBLEM, random_state=0)
     decider.model_ = replace(model_of("own", "marginal"), family=family)
@@ -348,7 +349,7 @@ def test_what_is_ones_own_is_told_drawn_and_followed_like_any_other(family: Regi
     assert family.made_of in page
     is_set = family.guarantee == "outcome"
     assert ("40 made the regions, 60 set their radius" in page) == is_set
-    assert ("40 made the plan, 60 set its margin" in page) == (not is_set)
+    assert ("40 made the policy, 60 set its margin" in page) == (not is_set)
     assert decider.model_.worst_outcomes(X[100:]).shape == (20, 2)
     assert decider.at(alpha=0.2).radius_ < decider.radius_
     ph.plots.regions(decider, X[100])
@@ -364,8 +365,8 @@ def test_what_is_ones_own_is_told_drawn_and_followed_like_any_other(family: Regi
     ):
         with pytest.raises((AttributeError, ValueError), match=told):
             asked()
-    with pytest.raises(AttributeError, match=r'There was no contest of plans\. Use guarantee="cost"'):
-        _ = decider.plan_
+    with pytest.raises(AttributeError, match=r'There was no selection of policies\. Use guarantee="cost"'):
+        _ = decider.policy_
     with pytest.raises(ValueError, match=f"residuals of its own predictor, .*: it is {family.made_of}. Fit it anew"):
         decider.refresh(X[40:], Y[40:])
     decided = decider.decide(X[100:])
@@ -426,7 +427,7 @@ class TestCostGuarantee:
             n_outcomes=2,
         )
         sets = ScaledSet(problem, PREDICTOR, SHAPE)
-        placed = Guard(problem, PREDICTOR, SetPlan(sets)).at(X[:10])
+        placed = Guard(problem, PREDICTOR, SetPolicy(sets)).at(X[:10])
         broken = (Y[:10] > placed.planned.z).any(axis=1)
         np.testing.assert_array_equal(placed.scores(Y[:10]) == np.inf, broken)
         assert 0 < broken.sum() < 10
@@ -496,7 +497,7 @@ def test_guard_of_decisions_from_a_shared_pool_does_not_depend_on_the_batch() ->
     problem = ph.problems.newsvendor(
         0.3, 0.7, 2, nonnegative_demand=False
     )  # no closed form: contexts of a call share decisions
-    guard = Guard(problem, PREDICTOR, SetPlan(ScaledSet(problem, PREDICTOR, SHAPE)))
+    guard = Guard(problem, PREDICTOR, SetPolicy(ScaledSet(problem, PREDICTOR, SHAPE)))
     whole = guard.at(X[40:50]).planned
     for i in (0, 7):
         alone = guard.at(X[40 + i : 41 + i]).planned
@@ -505,9 +506,9 @@ def test_guard_of_decisions_from_a_shared_pool_does_not_depend_on_the_batch() ->
 
 
 def test_row_without_a_plan_scores_infinity_and_has_no_bound() -> None:
-    class Nothing(SetPlan):
-        def plan(self, *given: Any, **more: Any) -> Any:
-            planned = super().plan(*given, **more)
+    class Nothing(SetPolicy):
+        def decide(self, *given: Any, **more: Any) -> Any:
+            planned = super().decide(*given, **more)
             planned.z[0] = np.nan
             return planned
 

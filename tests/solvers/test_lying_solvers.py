@@ -18,13 +18,13 @@ import scipy.sparse as sp
 
 import polyhedge as ph
 from polyhedge.learners import Samples, lower_bound
-from polyhedge.planning import LawPlan, PlanReport
+from polyhedge.planning import PolicyReport, ScenarioPolicy
 from polyhedge.planning.costs import PlanProblem
 from polyhedge.planning.levels import PlannedCost
 from polyhedge.planning.policies import Rule, fit_planner
 from polyhedge.planning.report import Entry
-from polyhedge.planning.residual_distributions import Law
-from polyhedge.regions import ScaledSet, SetPlan
+from polyhedge.planning.residual_distributions import ResidualDistribution
+from polyhedge.regions import ScaledSet, SetPolicy
 from polyhedge.regions.cost_guard import PlacedGuard
 from polyhedge.robust import decide
 from polyhedge.robust.counterpart import Counterpart
@@ -390,14 +390,15 @@ OWN_PROOF = ("integers", "prices change", "limits change")
 
 
 def plan_of(problem: ph.DecisionProblem, is_robust: bool) -> Any:
-    """The least mean cost under a law, or the min-max decision over a set; the expected cost is what it minimises."""
+    """The least mean cost under a distribution, or the min-max decision over a set; the expected cost is what it
+    minimises."""
     if is_robust:
         predictor = ph.predictors.as_predictor("precomputed", 3)
-        return SetPlan(ScaledSet(problem, predictor, HULL), 0.1)
-    law, seen = Law("uniform", MANY[:9]), PlanProblem(problem)
-    planner = fit_planner(seen, Rule("uniform"), law, MANY[:5], MANY[:5], np.zeros((5, 0)))
-    report = PlanReport((Entry("mean", "uniform", 0.0, 0.0, 1.0),), 0.1, 0.5, 5)
-    return LawPlan(problem, (planner,), (1.0,), (PlannedCost.at_level(law, 0.8),), (1.0,), report)
+        return SetPolicy(ScaledSet(problem, predictor, HULL), 0.1)
+    distribution, seen = ResidualDistribution("uniform", MANY[:9]), PlanProblem(problem)
+    planner = fit_planner(seen, Rule("uniform"), distribution, MANY[:5], MANY[:5], np.zeros((5, 0)))
+    report = PolicyReport((Entry("mean", "uniform", 0.0, 0.0, 1.0),), 0.1, 0.5, 5)
+    return ScenarioPolicy(problem, (planner,), (1.0,), (PlannedCost.at_level(distribution, 0.8),), (1.0,), report)
 
 
 @pytest.mark.parametrize("way", sorted(PLANNED))
@@ -405,14 +406,14 @@ def test_a_planned_decision_is_called_optimal_only_where_no_lie_can_have_spoiled
     way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = PLANNED[way]()
-    plan = plan_of(problem, way == "robust")
-    least = attrgetter("v" if plan.kind == "set" else "expected")
-    honest = plan.plan(CENTERS, CENTERS, np.zeros((2, 0)))
+    policy = plan_of(problem, way == "robust")
+    least = attrgetter("v" if policy.kind == "set" else "expected")
+    honest = policy.decide(CENTERS, CENTERS, np.zeros((2, 0)))
     assert set(honest.status) == {ph.Status.OPTIMAL}
     for lie in LIES:
-        fresh = plan_of(PLANNED[way](), way == "robust")  # a plan that has decided keeps a program that was solved
+        fresh = plan_of(PLANNED[way](), way == "robust")  # a policy that has decided keeps a program that was solved
         with lying(monkeypatch, "both", lie):
-            found = fresh.plan(CENTERS, CENTERS, np.zeros((2, 0)))
+            found = fresh.decide(CENTERS, CENTERS, np.zeros((2, 0)))
         is_optimal = found.status == ph.Status.OPTIMAL
         assert (np.abs(least(found) - least(honest)) <= 1e-4)[is_optimal].all(), lie
         assert lie != "duals" or way in OWN_PROOF or not is_optimal.any()

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from polyhedge_study.speed.policies import PLAN_REGIMES, draw_plan
 
 import polyhedge as ph
 from polyhedge.robust import decide
@@ -41,7 +42,6 @@ from polyhedge_study.speed.decisions import (
 from polyhedge_study.speed.growth import GrowthPoint, exponent, lines
 from polyhedge_study.speed.learning import METHODS, LearningMethod, LearningSettings, run_learning
 from polyhedge_study.speed.peers import Peer, PeersSettings, run_peers
-from polyhedge_study.speed.plans import PLAN_REGIMES, draw_plan
 from polyhedge_study.speed.report import decisions_grids, draw_growth, learning_grids, peers_grids, save
 from polyhedge_study.speed.rivals import RIVALS, Rival
 from shared import run as run_cli
@@ -148,7 +148,7 @@ def test_plans_are_timed_in_the_same_table_and_solve_the_rivals_program(regime: 
     assert rows[1].target == regime.targets[PARAMETERS]
     assert check.passed, check
     assert rows[1].timed >= 3
-    # A plan minimises the risk as its cuts know it; with few outcomes they know it well.
+    # A policy minimises the risk as its cuts know it; with few outcomes they know it well.
     assert rows[1].difference < (1e-6 if regime.cost == "newsvendor" else 1e-3 if regime.d == 2 else 0.5)
 
 

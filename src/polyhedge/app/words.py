@@ -21,7 +21,7 @@ from polyhedge.robust.counterpart import Counterpart
 from polyhedge.sets import Polyhedron, UncertaintySet, facets_of
 from polyhedge.summary import promise_of
 
-__all__ = ["Facet", "facets", "facets_in_words", "name_outcomes", "plan_in_words", "promise_in_words"]
+__all__ = ["Facet", "facets", "facets_in_words", "name_outcomes", "policy_in_words", "promise_in_words"]
 
 # A term that moves the facet by less than this share of the largest one is not worth a reader's time.
 _NEGLIGIBLE = 0.01
@@ -159,7 +159,7 @@ _NO_OTHER = (
 )
 
 
-def plan_in_words(decider: RobustDecider) -> tuple[str, ...]:
+def policy_in_words(decider: RobustDecider) -> tuple[str, ...]:
     """How a planned decision comes about and what its bound is made of; an AttributeError where a set was learned.
 
     Examples
@@ -170,23 +170,23 @@ def plan_in_words(decider: RobustDecider) -> tuple[str, ...]:
     >>> print(plan_in_words(decider)[1])
     The bound is what the decision is planned to cost plus a margin of ..., the same for all rows.
     """
-    plan, radii = decider.plan_, decider.model_.radii
+    policy, radii = decider.policy_, decider.model_.radii
     if decider.problem_.constraint_names and decider.model_.family.scores_are_steps:
-        return plan.why(), _path_in_words(radii), _NO_OTHER
+        return policy.why(), _path_in_words(radii), _NO_OTHER
     is_one = radii.smallest == radii.radius
     margin = f"a margin of {radii.radius:.4g}, the same for all rows" if is_one else "a margin"
     return (
-        plan.why(),
+        policy.why(),
         f"The bound is what the decision is planned to cost plus {margin}.",
         _NO_OTHER,
     )
 
 
 def _path_in_words(radii: Radii) -> str:
-    """How far along its path of plans a decision is taken."""
+    """How far along its path of policies a decision is taken."""
     step = f"step {radii.radius:g}" if radii.smallest == radii.radius else "a step of its own"
     return (
-        f"Each row is decided at {step} of a path of plans, counted from 0: from step to step uncertain constraints "
+        f"Each row is decided at {step} of a path of policies, counted from 0: from step to step uncertain constraints "
         "are kept with a larger margin, and more is added to the planned cost. That step kept bound and constraints "
         "together in the promised share of the calibration rows."
     )

@@ -26,7 +26,7 @@ def check_claims(model: Model) -> None:
 
     No radius of a set must be below every score, a proven bound not above what was reached; names and row numbers
     must make sense. That each radius has a rank among its rows is checked where they are read. Whether the radius of a
-    plan is too low only rows could tell.
+    policy is too low only rows could tell.
     """
     sets, record = model.family.sets, model.record
     if sets is not None:

@@ -1,4 +1,4 @@
-"""Region families in model files: one row of `FAMILIES` a family, with one entry a type of plan that it may hold."""
+"""Region families in model files: one row of `FAMILIES` a family, with one entry a type of policy that it may hold."""
 
 from __future__ import annotations
 
@@ -7,10 +7,19 @@ from typing import Any, NamedTuple
 
 from polyhedge.io.sets import set_from_state, set_to_state, spread_from_state, spread_to_state
 from polyhedge.learners import Spread
-from polyhedge.planning import LawPlan, LeastMean, MarginPath, MeanCost, mean_cost_from, path_from, plan_from, ties_from
+from polyhedge.planning import (
+    LeastMean,
+    MarginPath,
+    MeanCost,
+    ScenarioPolicy,
+    mean_cost_from,
+    path_from,
+    policy_from,
+    ties_from,
+)
 from polyhedge.predictors.regressor import Predictor
 from polyhedge.problems import DecisionProblem
-from polyhedge.regions import Guard, Path, RegionFamily, ScaledSet, SetPlan
+from polyhedge.regions import Guard, Path, RegionFamily, ScaledSet, SetPolicy
 from polyhedge.regions.batch_invariant import grid_from
 
 State = Mapping[str, Any]
@@ -74,7 +83,9 @@ def family_from_state(state: State, problem: DecisionProblem, predictor: Predict
 
 
 def check_outcomes_of(state: State, n_outcomes: int) -> None:
-    """Raise where the set of a file has other outcomes than the problem; plans are checked with their laws."""
+    """Raise where the set of a file has other outcomes than the problem; policies are checked with their
+    distributions.
+    """
     if state["set"] is not None and (d := set_from_state(state["set"]).n_outcomes) != n_outcomes:
         raise ValueError(f"the set has {d} outcomes, the problem {n_outcomes}")
 
@@ -85,37 +96,37 @@ def _sets_there(sets: ScaledSet | None) -> ScaledSet:
     return sets
 
 
-def _set_plan(problem: DecisionProblem, state: State, sets: ScaledSet | None) -> SetPlan:
-    """The plan of a set; files from before costs were expected of it hold no residuals."""
+def _set_policy(problem: DecisionProblem, state: State, sets: ScaledSet | None) -> SetPolicy:
+    """The policy of a set; files from before costs were expected of it hold no residuals."""
     costs = mean_cost_from(problem, state.get("residuals"))
-    return SetPlan(_sets_there(sets), float(state["radius"]), costs)
+    return SetPolicy(_sets_there(sets), float(state["radius"]), costs)
 
 
 def _of_plans(
     family: type[Guard] | type[Path],
     promise: str,
-    plans: Mapping[type[Any], Callable[[DecisionProblem, State, ScaledSet | None], Any]],
+    policies: Mapping[type[Any], Callable[[DecisionProblem, State, ScaledSet | None], Any]],
 ) -> StoredFamily:
-    """The row of a family that holds a plan of one of these types, each made of problem, state and sets."""
-    of_kind = {cls.kind: make for cls, make in plans.items()}
+    """The row of a family that holds a policy of one of these types, each made of problem, state and sets."""
+    of_kind = {cls.kind: make for cls, make in policies.items()}
 
     def to_state(made: Guard | Path) -> dict[str, Any]:
-        plan = {"kind": made.plan.kind, **made.plan.state()}  # or an error of its own that knows better
-        if type(made.plan) not in plans:
-            raise _cannot_be_stored("plan", made.plan, plans)
-        costs = made.plan.costs if isinstance(made.plan, SetPlan) else None
+        policy = {"kind": made.policy.kind, **made.policy.state()}  # or an error of its own that knows better
+        if type(made.policy) not in policies:
+            raise _cannot_be_stored("policy", made.policy, policies)
+        costs = made.policy.costs if isinstance(made.policy, SetPolicy) else None
         if costs is not None and type(costs) is not MeanCost:
             raise _cannot_be_stored("mean cost", costs, [MeanCost])
-        return {"plan": plan, "grid": None if made.grid is None else made.grid.state()}
+        return {"policy": policy, "grid": None if made.grid is None else made.grid.state()}
 
     def from_state(
         state: State, problem: DecisionProblem, predictor: Predictor, sets: ScaledSet | None
     ) -> RegionFamily:
-        kind = state["plan"]["kind"]
+        kind = state["policy"]["kind"]
         if kind not in of_kind:
-            raise ValueError(f"{kind!r} is not a known kind of plan of a {family.kind}.")
-        plan = of_kind[kind](problem, state["plan"], sets)
-        return family(problem, predictor, plan, grid_from(state.get("grid"), problem.n_outcomes))
+            raise ValueError(f"{kind!r} is not a known kind of policy of a {family.kind}.")
+        policy = of_kind[kind](problem, state["policy"], sets)
+        return family(problem, predictor, policy, grid_from(state.get("grid"), problem.n_outcomes))
 
     return StoredFamily(family, promise, to_state, from_state)
 
@@ -134,8 +145,8 @@ FAMILIES: dict[str, StoredFamily] = {
             Guard,
             "the cost of the planned decision is at most its bound",
             {
-                LawPlan: lambda problem, state, sets: plan_from(problem, state),
-                SetPlan: _set_plan,
+                ScenarioPolicy: lambda problem, state, sets: policy_from(problem, state),
+                SetPolicy: _set_policy,
             },
         ),
         _of_plans(

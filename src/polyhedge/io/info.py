@@ -39,7 +39,7 @@ class ModelInfo:
     alpha, radius, n_calibrate, calibrations : the guarantee and its audit trail, newest last.
     predictor_kind : "trained", "frozen" or "precomputed".
     predictor_types : types inside the predictor, without Python's and NumPy's own.
-    learning : status, detail, objective and lower_bound of the learner; of a plan, which rules make it.
+    learning : status, detail, objective and lower_bound of the learner; of a policy, which rules make it.
     n_train, n_learn, n_calibrate_split : sizes of the three splits.
     data_digest, digest : fingerprints of the data with its splits, and of this file.
     signed_by : fingerprint of the key that the file says it is signed with; None where it is not signed.
@@ -226,12 +226,12 @@ def _info(opened: OpenedModel, n_bytes: int) -> ModelInfo:
 
 
 def _learning(state: Mapping[str, Any]) -> dict[str, Any]:
-    """What is said of how the family was made: by a learner, or by a contest of plans."""
+    """What is said of how the family was made: by a learner, or by a selection of policies."""
     learning = state["learning"]
     if learning is None:
-        if "report" not in state.get("plan", {}):
+        if "report" not in state.get("policy", {}):
             return {"status": "finished", "detail": "no learner", "objective": math.nan, "lower_bound": math.nan}
-        report = report_from(state["plan"]["report"])
+        report = report_from(state["policy"]["report"])
         detail = ", ".join(f"{entry.rule} ({entry.share:.0%})" for entry in report.chosen)
         return {"status": "planned", "detail": detail, "objective": report.chosen[0].bound, "lower_bound": -math.inf}
     objective, _, lower_bound = learning["numbers"]

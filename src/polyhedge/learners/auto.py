@@ -2,7 +2,7 @@ r"""The default learner: choose how much to trust the learning samples by cross-
 
 The exact optimum on the learning samples overfits them; what counts is the cost after recalibration on fresh
 data. The one-sided box that learns only scales, a descent that trusts no single residual, and the set half-way
-between the two are fitted on all folds but one and judged on the fold left out (`cross_fit.py`). The calibration
+between the two are fitted on all folds but one and scored on the fold left out (`cross_fit.py`). The calibration
 split is never seen.
 
 The box is the candidate to beat: for a linear cost on the simplex it comes close to the best set that infinitely
@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from polyhedge._support.validation import check_count
-from polyhedge.learners.cross_fit import Contest, half_way, until
+from polyhedge.learners.cross_fit import Selection, half_way, until
 from polyhedge.learners.descent import Descent
 from polyhedge.learners.exact.bound import below
 from polyhedge.learners.exact.certificate import lower_bound
@@ -61,7 +61,7 @@ class Auto:
         than two outcomes, d + 1 where a cost with one piece does, else for max(4, 2 d).
     n_folds : int
         Parts of the learning samples that are left out in turn.
-    handicap : float
+    complexity penalty : float
         A candidate must beat the best simpler one by this share of the one-sided box's premium, over the
         square root of the number of learning samples: smaller differences are noise.
     time_limit : float or None
@@ -73,7 +73,7 @@ class Auto:
     samples_an_outcome : int or None
         Samples for each outcome that `RobustDecider` learns from, since a set has more to learn the more outcomes
         there are. Of more rows it takes an even choice in their order, at
-        ``numpy.linspace(0, n - 1, samples_an_outcome * d)`` rounded down. Whether a spread pays is judged on up to
+        ``numpy.linspace(0, n - 1, samples_an_outcome * d)`` rounded down. Whether a spread pays is scored on up to
         eight times as many. Calibration takes all of its rows. None for all.
     spread : bool
         Whether `RobustDecider` may scale the set by a spread that it predicts from the features, where
@@ -101,7 +101,7 @@ class Auto:
 
     n_facets: int | None = None
     n_folds: int = 3
-    handicap: float = 0.7
+    complexity_penalty: float = 0.7
     time_limit: float | None = None
     training_folds: int = 5
     samples_an_outcome: int | None = 2500
@@ -114,7 +114,7 @@ class Auto:
             training_folds=self.training_folds,
             samples_an_outcome=self.samples_an_outcome,
             may_scale=self.spread,
-            handicap=self.handicap,
+            complexity_penalty=self.complexity_penalty,
             time_limit=self.time_limit,
         )
 
@@ -132,21 +132,21 @@ class Auto:
             return until(deadline, Descent(self.n_facets)).learn(samples, random_state)
         seed = int(np.random.default_rng(random_state).integers(2**31))
         candidates = self._candidates(samples)
-        contest = Contest(samples, self.n_folds, self.handicap, seed, deadline)
-        chosen, reason = contest.choose(candidates)
-        result = _best_so_far(contest, chosen) if contest.stopped and chosen != _SIMPLEST else None
+        selection = Selection(samples, self.n_folds, self.complexity_penalty, seed, deadline)
+        chosen, reason = selection.choose(candidates)
+        result = _best_so_far(selection, chosen) if selection.stopped and chosen != _SIMPLEST else None
         try:
             if result is None:
                 parts = [until(deadline, candidates[name]).learn(samples, seed) for name in chosen.split(" + ")]
                 result = parts[0] if len(parts) == 1 else _half_way_result(samples, *parts)
-            if contest.stopped:
-                interrupted = contest.interrupted or result.interrupted
+            if selection.stopped:
+                interrupted = selection.interrupted or result.interrupted
                 result = replace(result, status=Status.STOPPED_EARLY, interrupted=interrupted)
             elif result.status is not Status.STOPPED_EARLY:
                 result, complaint = _certified(samples, result)
                 reason += f"; {complaint}" if complaint else ""
         except KeyboardInterrupt:
-            result = result or _best_so_far(contest, chosen)
+            result = result or _best_so_far(selection, chosen)
             if result is None:
                 raise
             result = as_interrupted(result)
@@ -176,12 +176,12 @@ class Auto:
         return candidates
 
 
-def _best_so_far(contest: Contest, chosen: str) -> LearnResult | None:
+def _best_so_far(selection: Selection, chosen: str) -> LearnResult | None:
     """The winner as it was learned without one fold: valid, and there without further work; None if nothing is."""
-    if chosen not in contest.shapes:
+    if chosen not in selection.shapes:
         return None
-    shape = contest.samples.normalised(contest.shapes[chosen])  # type: ignore[arg-type]
-    return LearnResult(shape, contest.samples.value(shape, contest.contexts[0]), Status.STOPPED_EARLY, 0.0)
+    shape = selection.samples.normalised(selection.shapes[chosen])  # type: ignore[arg-type]
+    return LearnResult(shape, selection.samples.value(shape, selection.contexts[0]), Status.STOPPED_EARLY, 0.0)
 
 
 def _half_way_result(samples: Samples, first: LearnResult, second: LearnResult) -> LearnResult:
@@ -200,7 +200,7 @@ def _certified(samples: Samples, result: LearnResult) -> tuple[LearnResult, str]
     if np.isfinite(result.lower_bound) or not is_quick:
         return result, ""
     bound = lower_bound(samples, max_work=_CERTIFICATE_WORK)
-    # The set may have been judged on some of the contexts; the bound is for all.
+    # The set may have been scored on some of the contexts; the bound is for all.
     value = samples.value(result.set)
     lower, complaint = below(bound.lower, value, bound.unit)
     certified = replace(result, objective=value, lower_bound=lower)

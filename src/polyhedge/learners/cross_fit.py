@@ -32,23 +32,23 @@ logger = logging.getLogger(__name__)
 _CLEAR_LEAD = 4.0
 
 
-class Contest:
-    """Candidates in the order of their complexity, fitted without a fold and judged on it.
+class Selection:
+    """Candidates in the order of their complexity, fitted without a fold and scored on it.
 
     Attributes
     ----------
-    judged : estimated cost of each candidate, and of the half-way sets between it and the simplest.
-    stopped : why the contest ended early; empty if it did not.
+    scored : estimated cost of each candidate, and of the half-way sets between it and the simplest.
+    stopped : why the selection ended early; empty if it did not.
     interrupted : whether it was Ctrl-C that ended it.
     """
 
-    def __init__(self, samples: Samples, n_folds: int, handicap: float, seed: int, deadline: float) -> None:
+    def __init__(self, samples: Samples, n_folds: int, complexity_penalty: float, seed: int, deadline: float) -> None:
         self.samples, self.seed, self.deadline = samples, seed, deadline
         order = np.random.default_rng(seed).permutation(samples.n)
         self.folds = [np.sort(part) for part in np.array_split(order, n_folds)]
         self.contexts = [_contexts_of(samples, fold) for fold in self.folds]
-        self.share = handicap / np.sqrt(samples.n)
-        self.judged: dict[str, float] = {}
+        self.share = complexity_penalty / np.sqrt(samples.n)
+        self.scored: dict[str, float] = {}
         self.shapes: dict[str, UncertaintySet] = {}
         self.failed: list[str] = []
         self.n_fitted, self.n_fits = 0, 0
@@ -65,7 +65,7 @@ class Contest:
             self._judge_all(candidates)
         except KeyboardInterrupt:
             self.stopped, self.interrupted = "interrupted", True
-        return self._winner(simplest) if self.judged else (simplest, f"{self.stopped} before anything was compared")
+        return self._winner(simplest) if self.scored else (simplest, f"{self.stopped} before anything was compared")
 
     def _judge_all(self, candidates: Mapping[str, Learner]) -> None:
         simplest, *others = candidates
@@ -79,7 +79,7 @@ class Contest:
             try:
                 shapes = self._fit(candidates[name], rivals)
             except ValueError as error:
-                if not np.isfinite(self.judged[simplest]):
+                if not np.isfinite(self.scored[simplest]):
                     raise
                 logger.info("%s cannot be learned here: %s", name, error)
                 self.failed.append(name)
@@ -87,7 +87,7 @@ class Contest:
             if shapes is None:
                 return
             if len(shapes) < len(self.folds):
-                self.judged.clear()
+                self.scored.clear()
                 self._enter(simplest, rivals[: len(shapes)])
                 self._enter(name, shapes)
                 return
@@ -95,7 +95,7 @@ class Contest:
             self._enter(name, shapes)
 
     def _enter(self, name: str, shapes: Sequence[UncertaintySet]) -> None:
-        self.judged[name], self.shapes[name] = self._cost(shapes), shapes[0]
+        self.scored[name], self.shapes[name] = self._cost(shapes), shapes[0]
 
     def _fit(self, learner: Learner, rivals: Sequence[UncertaintySet] = ()) -> list[UncertaintySet] | None:
         """One shape a fold; a single one where it leads its rival clearly; None when stopped."""
@@ -119,7 +119,7 @@ class Contest:
         learner = until(self.deadline, learner)
         result = learner.learn(Samples(samples.residuals[rest], centers, samples.problem, samples.alpha), self.seed)
         if result.status is Status.STOPPED_EARLY:
-            # A learner keeps Ctrl-C to itself and returns its best; the contest must not go on to the next.
+            # A learner keeps Ctrl-C to itself and returns its best; the selection must not go on to the next.
             self.interrupted = result.interrupted
             self.stopped = "interrupted" if result.interrupted else "out of time"
             return None
@@ -151,15 +151,15 @@ class Contest:
         return float(np.nanmean(decide_knowing(self.samples.problem, self.samples.centers[rows])[1]))
 
     def _winner(self, simplest: str) -> tuple[str, str]:
-        chosen, margin = simplest, self._margin(self.judged[simplest])
-        for name, cost in self.judged.items():
-            if cost < self.judged[chosen] - margin:
+        chosen, margin = simplest, self._margin(self.scored[simplest])
+        for name, cost in self.scored.items():
+            if cost < self.scored[chosen] - margin:
                 chosen = name
-        least = min(self.judged, key=lambda name: self.judged[name])
+        least = min(self.scored, key=lambda name: self.scored[name])
         lead = ""
-        if self.judged[least] < self.judged[chosen]:
+        if self.scored[least] < self.scored[chosen]:
             lead = f"; {least} would have to be lower by more than {margin:.3g}, which chance gives it, to be worth it"
-        premiums = ", ".join(f"{name} {cost - self._nominal:.4g}" for name, cost in self.judged.items())
+        premiums = ", ".join(f"{name} {cost - self._nominal:.4g}" for name, cost in self.scored.items())
         failed = f"; {', '.join(self.failed)} cannot be learned here" if self.failed else ""
         stopped = f"; {self.stopped} before all were compared" if self.stopped else ""
         return chosen, f"cross-fitted premiums: {premiums}{lead}{failed}{stopped}"

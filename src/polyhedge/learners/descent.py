@@ -47,7 +47,7 @@ _MANY_SAMPLES = 5000
 # Trimmed starts are near an optimum already: long steps would leave it.
 _STEP_SHARE = {"trimmed": 0.2, "one-sided": 1.0, "axes": 1.0, "components": 1.0}
 _JUDGE_EVERY, _JUDGEMENTS = 5, 4
-"""Steps after which a set is judged on all contexts where that takes no solver; else in how many parts of the steps."""
+"""Steps after which a set is scored on all contexts where that takes no solver; else in how many parts of the steps."""
 _FIRST_WIDTH = 0.05
 """Share of the samples over which the radius' derivative is spread at first: single residuals make it jump."""
 _LAST_STEP = 0.01
@@ -122,7 +122,7 @@ class _Run:
         self.began = time.perf_counter()
         m = samples.n_contexts
         limit = m if samples.has_closed_form else min(m, settings.max_contexts)
-        self.judged_on = np.sort(rng.choice(m, size=limit, replace=False))
+        self.scored_on = np.sort(rng.choice(m, size=limit, replace=False))
         self.best: Polyhedron | None = None
         self.best_value = np.inf
         self.trace: list[float] = []
@@ -142,7 +142,7 @@ class _Run:
         return self._result(detail)
 
     def _choose_among_boxes(self, n_contexts: int = 12) -> str:
-        self.judged_on = self.judged_on[:: max(len(self.judged_on) // n_contexts, 1)]
+        self.scored_on = self.scored_on[:: max(len(self.scored_on) // n_contexts, 1)]
         for shape in (axis_box(self.samples), pca_box(self.samples)):
             self.judge(self.samples.normalised(shape))
         return "best of the boxes along axes and principal components: the cost has no piece list"
@@ -180,7 +180,7 @@ class _Run:
 
     def judge(self, shape: Polyhedron) -> None:
         """Evaluate a candidate on what the search sees and keep it if it is the best."""
-        value = self.samples.value(shape, self.judged_on)
+        value = self.samples.value(shape, self.scored_on)
         self.trace.append(value)
         if self.best is None or value < self.best_value - self.samples.tie:
             self.best, self.best_value = shape, value
@@ -230,7 +230,7 @@ class _Run:
         shape, value = self.best, self.best_value
         if self.samples is not self.given:  # the search saw them rounded
             shape = self.given.normalised(shape)
-            value = self.given.value(shape, self.judged_on)
+            value = self.given.value(shape, self.scored_on)
         return LearnResult(
             set=closed(self.given, shape),
             objective=value,

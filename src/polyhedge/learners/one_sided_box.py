@@ -17,7 +17,7 @@ import numpy as np
 
 from polyhedge._support.tolerances import SOLVED
 from polyhedge._support.validation import Array
-from polyhedge.learners.paper.boxes import at_learning_radius, judged_objective
+from polyhedge.learners.paper.boxes import at_learning_radius, scored_objective
 from polyhedge.learners.result import LearnResult, Needs
 from polyhedge.learners.samples import Samples
 from polyhedge.learners.scales import standard_deviations, usable
@@ -87,7 +87,7 @@ class OneSidedBox:
         shape = _closed_far(samples, shape)
         return LearnResult(
             set=shape,
-            objective=judged_objective(samples, shape, self.max_contexts),
+            objective=scored_objective(samples, shape, self.max_contexts),
             status=Status.OPTIMAL,
             seconds=time.perf_counter() - began,
             detail=f"{n_harmful} of {2 * problem.n_outcomes} axis sides can raise the cost",

@@ -94,7 +94,7 @@ class Needs:
     samples_an_outcome : samples for each outcome that are learned from, an even choice where there are more; None for
         all.
     may_scale : whether the set may be scaled by a spread that is predicted from the features, where that pays.
-    handicap : what a more complex choice must save, as a share of the premium times the square root of n.
+    complexity penalty : what a more complex choice must save, as a share of the premium times the square root of n.
     time_limit : seconds after which nothing more is tried; None for no limit.
     keep_interrupted : whether the best set so far is calibrated where Ctrl-C stopped the learning.
     """
@@ -103,7 +103,7 @@ class Needs:
     training_folds: int = 0
     samples_an_outcome: int | None = None
     may_scale: bool = False
-    handicap: float = 0.0
+    complexity_penalty: float = 0.0
     time_limit: float | None = None
     keep_interrupted: bool = False
 

@@ -1,11 +1,11 @@
-"""Whether to scale a set by a predicted spread: judged by cross-fitting on the learning rows.
+"""Whether to scale a set by a predicted spread: scored by cross-fitting on the learning rows.
 
 The shape stays as it was learned. Candidates are forests of two sizes and two powers of what they predict; each is
 fitted without a fold and predicts it. The radius of the scaled scores, and the mean cost at it, estimate what
 recalibration on fresh rows will give. Where residuals spread alike everywhere, none of them beats one size for all.
 
 What a spread saves is little beside the noise of few rows. Where a shape is learned from some of the rows, its spread
-is therefore judged on many more; trees then draw few rows each, and different ones, which takes no longer.
+is therefore scored on many more; trees then draw few rows each, and different ones, which takes no longer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from polyhedge._support.validation import Array, Indices
 from polyhedge.calibration import conformal_radius, minimum_samples
 from polyhedge.data import take_rows
 from polyhedge.data.splits import evenly_chosen
-from polyhedge.learners.paper.boxes import judged_contexts
+from polyhedge.learners.paper.boxes import scored_contexts
 from polyhedge.learners.result import Learner, LearnResult, as_interrupted
 from polyhedge.learners.samples import Samples, n_affordable
 from polyhedge.learners.scales import standard_deviations
@@ -60,7 +60,7 @@ def learn_with_spread(
 
     Parameters
     ----------
-    learner : gives the shape; `handicap` and `time_limit` of its needs hold for the spread too.
+    learner : gives the shape; `complexity penalty` and `time_limit` of its needs hold for the spread too.
     samples : learning rows only.
     X : features of these samples, row by row.
     seed : of the learner, of folds and of forests.
@@ -80,7 +80,7 @@ def learn_with_spread(
         result,
         many,
         X,
-        handicap=learner.needs.handicap,
+        complexity_penalty=learner.needs.complexity_penalty,
         seed=seed,
         groups=groups,
         deadline=np.inf if limit is None else began + limit,
@@ -106,7 +106,7 @@ def choose_spread(
     samples: Samples,
     X: Any,
     *,
-    handicap: float,
+    complexity_penalty: float,
     seed: int,
     groups: Any = None,
     deadline: float = np.inf,
@@ -119,7 +119,7 @@ def choose_spread(
     result : the learned shape.
     samples : learning rows only: those that it was learned from, or more.
     X : features of these samples, row by row.
-    handicap : twice this share of the premium, over the square root of the number of samples, must be saved.
+    complexity penalty : twice this share of the premium, over the square root of the number of samples, must be saved.
     seed : of folds and forests.
     groups : labels of rows that are near-copies of each other; they stay in one fold.
     deadline : time (of `time.perf_counter`) after which nothing more is tried.
@@ -137,7 +137,7 @@ def choose_spread(
         return result, None
     relaxed = replace(samples, problem=samples.problem.relaxed())
     try:
-        return _Judge(facets, relaxed, X, seed, groups, deadline, rows_a_tree).choose(result, handicap)
+        return _Judge(facets, relaxed, X, seed, groups, deadline, rows_a_tree).choose(result, complexity_penalty)
     except KeyboardInterrupt:
         return as_interrupted(result), None
 
@@ -163,9 +163,9 @@ class _Judge:
     deadline: float
     rows_a_tree: int | None = None
 
-    def choose(self, result: LearnResult, handicap: float) -> tuple[LearnResult, Spread | None]:
+    def choose(self, result: LearnResult, complexity_penalty: float) -> tuple[LearnResult, Spread | None]:
         n, plain, nominal = self.samples.n, self._cost(np.ones(self.samples.n)), self._nominal
-        margin = _MARGINS * handicap / np.sqrt(n) * max(plain - nominal, 0.0) if np.isfinite(plain) else 0.0
+        margin = _MARGINS * complexity_penalty / np.sqrt(n) * max(plain - nominal, 0.0) if np.isfinite(plain) else 0.0
         best, least, tie = None, plain - margin, SELECTION_TIE * abs(plain - nominal) if np.isfinite(plain) else 0.0
         for candidate in self._candidates():
             cost = self._cost(candidate.scales)
@@ -201,7 +201,7 @@ class _Judge:
     def _contexts(self) -> Indices:
         """All contexts, an even choice of them where each needs a solver."""
         few = n_affordable(len(self.samples.problem.structure.pieces))
-        return judged_contexts(self.samples, None if self.samples.has_closed_form else few)
+        return scored_contexts(self.samples, None if self.samples.has_closed_form else few)
 
     @cached_property
     def _nominal(self) -> float:
@@ -228,7 +228,7 @@ class _Judge:
         return conformal_radius(self.shape.scores(self.samples.residuals / scales[:, None]), self.samples.alpha)
 
     def _cost(self, scales: Array, contexts: Indices | None = None) -> float:
-        """Mean worst-case cost at the radius that these scales would get; by default over the judged contexts."""
+        """Mean worst-case cost at the radius that these scales would get; by default over the scored contexts."""
         samples, radius, total = self.samples, self._radius(scales), 0.0
         rows = self._contexts if contexts is None else contexts
         for scale in np.unique(scales[rows]):

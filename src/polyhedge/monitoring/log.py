@@ -60,7 +60,7 @@ class LoggedRow:
     ----------
     key, known : its name, and when its outcome was noted.
     cost_bound, cost : of the decision that was noted under the key; None where none was.
-    expected_cost : what the plan expected the decision to cost; None where it expected nothing.
+    expected_cost : what the policy expected the decision to cost; None where it expected nothing.
     """
 
     key: str

@@ -41,7 +41,7 @@ from polyhedge.solvers.options import solver_of
 _LEAST_TO_TRAIN = 2
 """One row is left out of the fit of the other, so that there is a residual."""
 _N_FOLDS = 5
-"""Folds in which a new predictor is judged against the old one: each sees four fifths of the rows, as in plans."""
+"""Folds in which a new predictor is scored against the old one: each sees four fifths of the rows, as in policies."""
 _LEVEL = 0.95
 """Share of the new predictor's squared error from which on the old one is level with it: no word is said then."""
 
@@ -63,13 +63,13 @@ class Refreshes:
     ) -> Self:
         """Fit the predictor on one half of newer rows and calibrate on the other; shape, rules and settings stay.
 
-        This takes a fit of the predictor and no learning. A plan keeps the rules that its contest chose, with laws of
-        the newer residuals. The radius is for the present `alpha`. Where nothing is trained all rows calibrate. A
-        learned shape is that of residuals of the old predictor: the promise does not depend on it, only how low bounds
-        are.
+        This takes a fit of the predictor and no learning. A policy keeps the rules that its selection chose, with
+        distributions of the newer residuals. The radius is for the present `alpha`. Where nothing is trained all rows
+        calibrate. A learned shape is that of residuals of the old predictor: the promise does not depend on it, only
+        how low bounds are.
 
-        The old predictor stays, with its plan, if its squared error is lower on those newer training rows that it has
-        not seen. The new one is judged there by models that were fitted without the row. Calibration rows take no part
+        The old predictor stays, with its policy, if its squared error is lower on those newer training rows that it has
+        not seen. The new one is scored there by models that were fitted without the row. Calibration rows take no part
         in this choice. Where some of them trained the old predictor it cannot stay. A `DiagnosticWarning` with the code
         "Refresh" tells of either, unless the two are level.
 
@@ -215,7 +215,7 @@ class Refreshes:
             if getattr(vars(self).get("model_"), "family", None) is not scored.family:
                 raise RuntimeError(
                     "This decider was fitted or refreshed by another thread while it was recalibrated, so that the new "
-                    "radii are not those of its plan or set, and were dropped. Recalibrate once more."
+                    "radii are not those of its policy or set, and were dropped. Recalibrate once more."
                 )
             self.model_ = self.model_.with_radii(radii, digest)
             decider._followed_anew()

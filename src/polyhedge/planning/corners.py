@@ -5,7 +5,7 @@ $$\min_x\ c(\theta)^\top x \quad\text{s.t.}\quad A x + s = b,\ s \ge 0 \text{ of
 where $\theta$ = [centre, spread] of a row. A corner is a set W of n rows that hold with equality; it is best where the
 multipliers $y_W = -A_W^{-\top} c(\theta)$ of its inequalities are not negative (the primal simplex method).
 
-What keeps a plan a function of its row: which corner lies beyond an edge does not depend on $\theta$, so that rows
+What keeps a policy a function of its row: which corner lies beyond an edge does not depend on $\theta$, so that rows
 share one map of corners, and the numbers of a corner are made from its own rows of A, not from those of the corner
 before. The map is a memory that changes the time and nothing else. A row starts at the best of some fixed corners and
 leaves each corner by its most negative multiplier; sums over $\theta$ are taken in a fixed order.

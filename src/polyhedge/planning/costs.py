@@ -1,4 +1,4 @@
-"""What a plan asks of a decision problem: its joint cost by pieces, and the cost of a decision alone."""
+"""What a policy asks of a decision problem: its joint cost by pieces, and the cost of a decision alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from polyhedge._support.validation import Array
 from polyhedge.planning.leaf_weights import weighted_quantiles
 from polyhedge.planning.programs import least_by_programs
-from polyhedge.planning.residual_distributions import PlacedLaw
+from polyhedge.planning.residual_distributions import PlacedDistribution
 from polyhedge.planning.risk import Cuts, JointCost, Risk, ranks_of
 from polyhedge.planning.separable import Separable, separable_of
 from polyhedge.problems import DecisionProblem
@@ -25,7 +25,7 @@ MOST_KEPT = 256
 
 @dataclass(frozen=True, eq=False)
 class PlanProblem:
-    """A decision problem as plans see it; contexts are [prediction, parameters]."""
+    """A decision problem as policies see it; contexts are [prediction, parameters]."""
 
     problem: DecisionProblem
 
@@ -117,7 +117,7 @@ class PlanProblem:
     def usual_decision(self, context: Array) -> Array:
         """The best decision (p,) at one context, not whole where that takes a search; zeros where there is none.
 
-        It is kept: rules of one law ask for the same.
+        It is kept: rules of one distribution ask for the same.
         """
         key = context.tobytes()
         if key not in self._usual:
@@ -151,12 +151,13 @@ class PlanProblem:
         return self.joint.evaluate(z, np.hstack([outcomes, values])) + self.alone(z, values)
 
     def sampled_costs(
-        self, z: Array, at: PlacedLaw, values: Array, points: Array, levels: Sequence[float]
+        self, z: Array, at: PlacedDistribution, values: Array, points: Array, levels: Sequence[float]
     ) -> tuple[Array, Array]:
-        """Quantiles of these levels (N, T) and mean (N,) of the cost of each decision under the law with these points.
+        """Quantiles of these levels (N, T) and mean (N,) of the cost of each decision under the distribution with
+        these points.
 
         For costs that are known by their formula alone. Row by row, so that no row depends on the others. Outcomes at
-        which the formula has no value cannot come, and do not count; where none is left, there is no plan.
+        which the formula has no value cannot come, and do not count; where none is left, there is no policy.
         """
         quantiles, mean = np.full((len(z), len(levels)), np.nan), np.full(len(z), np.nan)
         for i in np.flatnonzero(np.isfinite(z).all(axis=1)):

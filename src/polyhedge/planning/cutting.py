@@ -25,7 +25,7 @@ _FAR = 1e3
 
 
 class RiskyCost(Protocol):
-    """The part of a cost that mixes decision and outcome, seen through what may come: a law, or a set."""
+    """The part of a cost that mixes decision and outcome, seen through what may come: a distribution, or a set."""
 
     @property
     def points(self) -> Array:

@@ -1,4 +1,4 @@
-"""From rows to the guard of a plan: which rows develop it, which calibrate it, and who plans."""
+"""From rows to the guard of a policy: which rows develop it, which calibrate it, and who plans."""
 
 from __future__ import annotations
 
@@ -16,28 +16,30 @@ from polyhedge.data.splits import IndexArray, evenly_chosen, fold_of
 from polyhedge.planning.forward import FEWEST_FORWARD, forward_folds, forward_predictions
 from polyhedge.planning.margin_path import fit_path
 from polyhedge.planning.margins import takes_margins
-from polyhedge.planning.planned import fit_plan
-from polyhedge.planning.policy import fit_policy, is_trained_here
-from polyhedge.planning.residual_distributions import MOST_POINTS, PlanRows
+from polyhedge.planning.planned import fit_policy
+from polyhedge.planning.policy import fit_user_policy, is_trained_here
+from polyhedge.planning.residual_distributions import MOST_POINTS, DevelopmentRows
 from polyhedge.predictors.regressor import Predictor, out_of_fold
 from polyhedge.problems import DecisionProblem, NoSolutionError
-from polyhedge.regions import Grid, Guard, Path, Plan, RegionFamily
+from polyhedge.regions import Grid, Guard, Path, Policy, RegionFamily
 from polyhedge.robust import decide_knowing
 from polyhedge.robust.threads import one_blas_thread
 
 # Each predictor sees four fifths of the rows, and some rows are left to say how far it is off.
 _N_FOLDS, _ROWS_A_FOLD = 5, 10
 _FEW_ROWS = 5
-"""Rows at which a problem is tried before plans are made: where none has a solution, the problem is at fault."""
+"""Rows at which a problem is tried before policies are made: where none has a solution, the problem is at fault."""
 _MOST_ROWS = 10_000
-"""Development rows that forests of laws are grown on at most, evenly chosen: a second each, a file of a megabyte."""
+"""Development rows that forests of distributions are grown on at most, evenly chosen: a second each, a file of a
+megabyte."""
 _FEW = 100
-"""Calibration rows below which learning rows serve better as such: the radius of fifty varies more than a law does."""
+"""Calibration rows below which learning rows serve better as such: the radius of fifty varies more than a distribution
+does."""
 
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """What a plan is made of.
+    """What a policy is made of.
 
     Attributes
     ----------
@@ -69,15 +71,15 @@ class Given:
 
 
 def planned_guard(given: Given, policy: Any, caution: float) -> tuple[Guard | Path, int, IndexArray]:
-    """The guard of the best plan (or of the user's policy), how many rows made it, and those that calibrate it.
+    """The guard of the best policy (or of the user's policy), how many rows made it, and those that calibrate it.
 
     Where constraints are uncertain, a margin on the cost cannot repair a decision that breaks one, so that it is a path
-    of plans with growing margins.
+    of policies with growing margins.
 
-    Training and learning rows develop it: the predictor is fitted on all of them, and plans are made from predictions
-    of models that had not seen the row. Where calibration rows are few, learning rows calibrate too, unless a predictor
-    or policy came fitted: learning rows may have made it. Where the split is in time, what is chosen is judged by
-    earlier rows alone; laws for use look both ways, to have more rows.
+    Training and learning rows develop it: the predictor is fitted on all of them, and policies are made from
+    predictions of models that had not seen the row. Where calibration rows are few, learning rows calibrate too,
+    unless a predictor or policy came fitted: learning rows may have made it. Where the split is in time, what is
+    chosen is scored by earlier rows alone; distributions for use look both ways, to have more rows.
     """
     if given.problem.constraint_names and policy is None and not takes_margins(given.problem):
         raise ValueError(
@@ -86,27 +88,27 @@ def planned_guard(given: Given, policy: Any, caution: float) -> tuple[Guard | Pa
             'guarantee="outcome", or give a learner, whose robust decisions are then guarded.'
         )
     split = given.split
-    develop, calibrate = parts_of_plan(split, policy, trained=given.make().needs_training)
+    develop, calibrate = parts_of_policy(split, policy, trained=given.make().needs_training)
     predictor, rows, made_of = _predicted(given, develop)
     calibrate = calibrate[~np.isin(calibrate, made_of)]
     _check_solvable(given.problem, rows)
     is_forward = given.in_time and policy is None and made_of is develop
-    judged, grid = _forward(given, develop, rows) if is_forward else rows, Grid.of(rows.centers)
+    scored, grid = _forward(given, develop, rows) if is_forward else rows, Grid.of(rows.centers)
     if given.problem.constraint_names and policy is None:
         with one_blas_thread():
-            path = fit_path(given.problem, rows, given.alpha, caution, given.seed, judged.thinned(MOST_POINTS))
+            path = fit_path(given.problem, rows, given.alpha, caution, given.seed, scored.thinned(MOST_POINTS))
         return Path(given.problem, predictor, path, grid), len(rows), calibrate
-    plan: Plan
+    frozen: Policy
     if policy is None:
         with one_blas_thread():
-            plan = fit_plan(given.problem, rows, given.alpha, caution, given.seed, judged)
+            frozen = fit_policy(given.problem, rows, given.alpha, caution, given.seed, scored)
     else:
-        plan = fit_policy(given.problem, policy, rows, given.alpha, (given.X, given.Y, split.train), given.seed)
-    return Guard(given.problem, predictor, plan, grid), len(rows), calibrate
+        frozen = fit_user_policy(given.problem, policy, rows, given.alpha, (given.X, given.Y, split.train), given.seed)
+    return Guard(given.problem, predictor, frozen, grid), len(rows), calibrate
 
 
-def parts_of_plan(split: Split, policy: Any, *, trained: bool) -> tuple[IndexArray, IndexArray]:
-    """Rows that develop a plan and rows that calibrate it; `trained`: whether the predictor is trained here."""
+def parts_of_policy(split: Split, policy: Any, *, trained: bool) -> tuple[IndexArray, IndexArray]:
+    """Rows that develop a policy and rows that calibrate it; `trained`: whether the predictor is trained here."""
     may_pool = trained and (policy is None or is_trained_here(policy))
     if may_pool and _are_pooled(len(split.train), len(split.calibrate)):
         return split.train, np.concatenate([split.learn, split.calibrate])
@@ -118,7 +120,7 @@ def _are_pooled(n_train: float, n_calibrate: float) -> bool:
     return n_calibrate < _FEW and n_train >= _N_FOLDS * _ROWS_A_FOLD
 
 
-def fewest_for_plan(
+def fewest_for_policy(
     needed: int, shares: Sequence[float], n: int, rows_a_unit: float = 1.0
 ) -> tuple[int, tuple[float, float]]:
     """The fewest units, n or more, with `needed` to plan with and to calibrate with, and the shares that these have.
@@ -152,7 +154,7 @@ def fewest_for_plan(
 
 
 def redeveloped(family: RegionFamily, given: Given) -> RegionFamily:
-    """The guard or path with its predictor fitted on newer rows, and the same rules on laws from these.
+    """The guard or path with its predictor fitted on newer rows, and the same rules on distributions from these.
 
     Nothing is chosen again. The training rows of `given` develop it, and its calibration rows are left for the radius.
     """
@@ -161,7 +163,7 @@ def redeveloped(family: RegionFamily, given: Given) -> RegionFamily:
         return family.refitted(predictor, rows, given.seed)
 
 
-def _check_solvable(problem: DecisionProblem, rows: PlanRows) -> None:
+def _check_solvable(problem: DecisionProblem, rows: DevelopmentRows) -> None:
     """Raise where not even a prediction that comes true has a best decision, in any of a few rows."""
     few = evenly_chosen(len(rows), _FEW_ROWS)
     costs = decide_knowing(problem, rows.centers[few], rows.values[few] if problem.parameters else None)[1]
@@ -173,7 +175,7 @@ def _check_solvable(problem: DecisionProblem, rows: PlanRows) -> None:
         )
 
 
-def _predicted(given: Given, develop: IndexArray) -> tuple[Predictor, PlanRows, IndexArray]:
+def _predicted(given: Given, develop: IndexArray) -> tuple[Predictor, DevelopmentRows, IndexArray]:
     """The predictor for use, development rows with predictions as honest as those of new rows, and which rows they are.
 
     These are other rows than `develop` where the predictor cannot be fitted without a fold of them.
@@ -188,13 +190,13 @@ def _predicted(given: Given, develop: IndexArray) -> tuple[Predictor, PlanRows, 
             predictor = predictor.fit(X, Y, given.weights_of(develop))
         except ValueError as error:
             return _from_learning_rows(given, error)
-    return predictor, _plan_rows(given, develop, centers, fold_of(len(develop), _N_FOLDS, groups)), develop
+    return predictor, _development_rows(given, develop, centers, fold_of(len(develop), _N_FOLDS, groups)), develop
 
 
-def _from_learning_rows(given: Given, error: ValueError) -> tuple[Predictor, PlanRows, IndexArray]:
+def _from_learning_rows(given: Given, error: ValueError) -> tuple[Predictor, DevelopmentRows, IndexArray]:
     warn(
         Code.NO_FOLDS,
-        f"The predictor cannot be fitted without a fold of the rows ({error}), so the plan is made from the learning "
+        f"The predictor cannot be fitted without a fold of the rows ({error}), so the policy is made from the learning "
         "rows alone. A frozen predictor does so without this warning.",
         stacklevel=5,
     )
@@ -202,10 +204,10 @@ def _from_learning_rows(given: Given, error: ValueError) -> tuple[Predictor, Pla
     predictor = given.make().fit(take_rows(given.X, train), given.Y[train], given.weights_of(train))
     centers = predictor.predict(take_rows(given.X, learn))
     groups = None if given.groups is None else given.groups[learn]
-    return predictor, _plan_rows(given, learn, centers, fold_of(len(learn), _N_FOLDS, groups)), learn
+    return predictor, _development_rows(given, learn, centers, fold_of(len(learn), _N_FOLDS, groups)), learn
 
 
-def _forward(given: Given, develop: IndexArray, rows: PlanRows) -> PlanRows:
+def _forward(given: Given, develop: IndexArray, rows: DevelopmentRows) -> DevelopmentRows:
     """The development rows with predictions and folds that look back only; `rows` where they are too few for that."""
     groups = None if given.groups is None else given.groups[develop]
     folds = forward_folds(len(develop), groups)
@@ -213,15 +215,19 @@ def _forward(given: Given, develop: IndexArray, rows: PlanRows) -> PlanRows:
         return rows
     X, Y = take_rows(given.X, develop), given.Y[develop]
     if not given.make().needs_training:
-        return _plan_rows(given, develop, given.make().predict(X), folds, in_time=True)
+        return _development_rows(given, develop, given.make().predict(X), folds, in_time=True)
     try:
         centers = forward_predictions(given.make, X, Y, folds, groups, given.weights_of(develop))
     except ValueError:  # a predictor that takes four fifths of the rows and not a third of them
         return rows
-    return _plan_rows(given, develop, centers, folds, in_time=True)
+    return _development_rows(given, develop, centers, folds, in_time=True)
 
 
-def _plan_rows(given: Given, rows: IndexArray, centers: Array, blocks: Indices, *, in_time: bool = False) -> PlanRows:
+def _development_rows(
+    given: Given, rows: IndexArray, centers: Array, blocks: Indices, *, in_time: bool = False
+) -> DevelopmentRows:
     kept = evenly_chosen(len(rows), _MOST_ROWS)
     own = rows[kept]
-    return PlanRows(take_rows(given.X, own), centers[kept], given.Y[own], given.values[own], blocks[kept], in_time)
+    return DevelopmentRows(
+        take_rows(given.X, own), centers[kept], given.Y[own], given.values[own], blocks[kept], in_time
+    )

@@ -1,7 +1,7 @@
-"""Folds that follow one another in time: whatever is judged was predicted and planned from earlier rows alone.
+"""Folds that follow one another in time: whatever is scored was predicted and planned from earlier rows alone.
 
 The first fold is a third of the rows and is only learned from; its own predictions are cross-fitted within it. Each of
-the later folds is predicted by a model of all rows before it, and judged by laws of these.
+the later folds is predicted by a model of all rows before it, and scored by distributions of these.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from polyhedge.data import take_rows
 from polyhedge.predictors.regressor import Predictor, out_of_fold
 
 _PARTS = 6
-"""Rows are cut into so many equal parts, of which the first two are the first fold: a law needs some to begin with."""
+"""Rows are cut into so many equal parts, of which the first two are the first fold: a distribution needs some to begin
+with."""
 # The first rows have none before them: they predict one another in as few folds as keep most of them in use.
 _FOLDS_OF_FIRST = 3
 FEWEST_FORWARD = 150

@@ -2,7 +2,7 @@ r"""The most cautious decision of a row in which not even the first margin of a 
 
 All constraints get the same margin as far as there is room, in the units of the path's steps. Those that stand in the
 way stay there, and the others go on: no constraint loses room because another has none. Margins are whole numbers of
-notches, and every question is one program of the same kind as the plan itself, solved for its row alone.
+notches, and every question is one program of the same kind as the policy itself, solved for its row alone.
 """
 
 from __future__ import annotations

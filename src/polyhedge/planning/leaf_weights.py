@@ -3,8 +3,8 @@ r"""Weights of residuals by the leaves of a forest that they share with a row (q
 $$w_i(x) = \frac1T \sum_t \frac{[\,x \text{ and } x_i \text{ end in the same leaf of tree } t\,]}{\text{rows in that
 leaf}}$$
 
-Rows like x have weight, others none, so that a law of weighted residuals may change its whole shape with x, at the
-price of fewer residuals that count (Meinshausen 2006).
+Rows like x have weight, others none, so that a distribution of weighted residuals may change its whole shape with x,
+at the price of fewer residuals that count (Meinshausen 2006).
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-r"""Planned costs: quantiles of what a decision costs under a law, at one level or at levels shared out over rows.
+r"""Planned costs: quantiles of what a decision costs under a distribution, at one level or at levels shared out over
+rows.
 
-A plan with the same level at every row is not the cheapest that covers a given share of them. With a price $\beta$
+A policy with the same level at every row is not the cheapest that covers a given share of them. With a price $\beta$
 for a unit of level each row takes what is worth it,
 
 $$v(x) = Q_{t(x)}(x), \qquad t(x) = \arg\min_t\ Q_t(x) - \beta\,t,$$
 
-where $Q_t(x)$ is the t-quantile of g(z(x), .) under the law: rows where certainty is dear get less of it. Levels have a
-floor, so that no row is given up for the mean of the others.
+where $Q_t(x)$ is the t-quantile of g(z(x), .) under the distribution: rows where certainty is dear get less of it.
+Levels have a floor, so that no row is given up for the mean of the others.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 from polyhedge._support.validation import Array
 from polyhedge.planning.costs import PlanProblem
 from polyhedge.planning.equivalent import first_alike
-from polyhedge.planning.residual_distributions import Law, PlacedLaw, padded
+from polyhedge.planning.residual_distributions import PlacedDistribution, ResidualDistribution, padded
 from polyhedge.planning.risk import JointCost
 
 _SHARES = (5, 4, 3, 2.5, 2, 1.6, 1.3, 1, 0.8, 0.6, 0.45, 0.3, 0.2, 0.1)
@@ -33,7 +34,9 @@ choose that row's level, and by less than any difference of bounds that counts."
 
 
 def planned_level(alpha: float) -> float:
-    """The one level of a planned cost: below 1 - alpha, so that a common margin is added where the law is wide."""
+    """The one level of a planned cost: below 1 - alpha, so that a common margin is added where the distribution is
+    wide.
+    """
     return max(1 - 2 * alpha, _FLOOR)
 
 
@@ -50,14 +53,16 @@ def levels_to_share(alpha: float) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class PlannedBy:
-    """How a cost is planned: by a law of this name, at the one of the levels that is worth most at this price."""
+    """How a cost is planned: by a distribution of this name, at the one of the levels that is worth most at this
+    price.
+    """
 
-    law: str
+    distribution: str
     levels: tuple[float, ...]
     price: float = 0.0
 
     def __str__(self) -> str:
-        return self.law if len(self.levels) == 1 else f"{self.law}, levels shared out"
+        return self.distribution if len(self.levels) == 1 else f"{self.distribution}, levels shared out"
 
     def taken(self, quantiles: Array) -> Array:
         """The planned cost (N,) by the quantiles (N, T) of all levels."""
@@ -67,26 +72,31 @@ class PlannedBy:
         return np.take_along_axis(quantiles, best[:, None], axis=1)[:, 0]
 
 
-def shared_out(law: str, levels: tuple[float, ...], quantiles: Array, costs: Array, alpha: float) -> PlannedBy:
+def shared_out(distribution: str, levels: tuple[float, ...], quantiles: Array, costs: Array, alpha: float) -> PlannedBy:
     """Levels at the least price at which planned costs, of quantiles (N, T), cover 1 - alpha of the costs (N,)."""
     rises = np.diff(quantiles, axis=1) / np.diff(levels)
     low, high = 0.0, 2.0 * float(np.nanmax(rises, initial=0.0))
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        is_enough = np.mean(costs <= PlannedBy(law, levels, middle).taken(quantiles)) >= 1 - alpha
+        is_enough = np.mean(costs <= PlannedBy(distribution, levels, middle).taken(quantiles)) >= 1 - alpha
         low, high = (low, middle) if is_enough else (middle, high)
-    return PlannedBy(law, levels, high)
+    return PlannedBy(distribution, levels, high)
 
 
 def quantiles_at(
-    problem: PlanProblem, law: Law, levels: tuple[float, ...], z: Array, at: PlacedLaw, values: Array
+    problem: PlanProblem,
+    distribution: ResidualDistribution,
+    levels: tuple[float, ...],
+    z: Array,
+    at: PlacedDistribution,
+    values: Array,
 ) -> tuple[Array, Array]:
-    """Quantiles (N, T) and mean (N,) of g(z(x), .) where centres, spreads and weights of the law are known."""
+    """Quantiles (N, T) and mean (N,) of g(z(x), .) where centres, spreads and weights of the distribution are known."""
     if problem.is_by_value:
-        return _by_value(problem, law, levels, z, at, values)
+        return _by_value(problem, distribution, levels, z, at, values)
     if not problem.has_maxima:
-        return problem.sampled_costs(z, at, values, law.points, levels)
-    cost = JointCost(problem.joint, padded(law.points, values.shape[1]))
+        return problem.sampled_costs(z, at, values, distribution.points, levels)
+    cost = JointCost(problem.joint, padded(distribution.points, values.shape[1]))
     weights = at.weights[0] if at.weights else None
     quantiles, mean = cost.quantiles(z, np.hstack([at.centers, values]), at.scales, levels, weights)
     alone = problem.alone(z, values)
@@ -94,21 +104,31 @@ def quantiles_at(
 
 
 def _by_value(
-    problem: PlanProblem, law: Law, levels: tuple[float, ...], z: Array, at: PlacedLaw, values: Array
+    problem: PlanProblem,
+    distribution: ResidualDistribution,
+    levels: tuple[float, ...],
+    z: Array,
+    at: PlacedDistribution,
+    values: Array,
 ) -> tuple[Array, Array]:
     """The same, each row with the problem at its own values: by pieces where it has them there, or by its formula."""
     quantiles, mean = np.full((len(z), len(levels)), np.nan), np.full(len(z), np.nan)
     for i in np.flatnonzero(np.isfinite(z).all(axis=1)):
         row = slice(i, i + 1)
-        there = PlacedLaw(at.centers[row], at.scales[row], tuple(weights[row] for weights in at.weights))
+        there = PlacedDistribution(at.centers[row], at.scales[row], tuple(weights[row] for weights in at.weights))
         quantiles[row], mean[row] = quantiles_at(
-            problem.at_value(values[i]), law, levels, z[row], there, np.zeros((1, 0))
+            problem.at_value(values[i]), distribution, levels, z[row], there, np.zeros((1, 0))
         )
     return quantiles, mean
 
 
 def quantiles_of_each(
-    problem: PlanProblem, law: Law, levels: tuple[float, ...], decisions: Sequence[Array], at: PlacedLaw, values: Array
+    problem: PlanProblem,
+    distribution: ResidualDistribution,
+    levels: tuple[float, ...],
+    decisions: Sequence[Array],
+    at: PlacedDistribution,
+    values: Array,
 ) -> Array:
     """Quantiles (R, N, T) of what each of R decisions (N, p) costs at the same rows.
 
@@ -117,35 +137,45 @@ def quantiles_of_each(
     own = first_alike(decisions)
     rule, row = np.nonzero(own == np.arange(len(decisions))[:, None])
     z = np.concatenate([each[row[rule == i]] for i, each in enumerate(decisions)])
-    there = PlacedLaw(at.centers[row], at.scales[row], tuple(weights[row] for weights in at.weights))
+    there = PlacedDistribution(at.centers[row], at.scales[row], tuple(weights[row] for weights in at.weights))
     places = np.empty(own.shape, dtype=np.int64)
     places[rule, row] = np.arange(len(row))
-    return quantiles_at(problem, law, levels, z, there, values[row])[0][np.take_along_axis(places, own, axis=0)]
+    return quantiles_at(problem, distribution, levels, z, there, values[row])[0][
+        np.take_along_axis(places, own, axis=0)
+    ]
 
 
 def planned_cost(
-    problem: PlanProblem, law: Law, level: float, z: Array, X: Any, centers: Array, values: Array
+    problem: PlanProblem,
+    distribution: ResidualDistribution,
+    level: float,
+    z: Array,
+    X: Any,
+    centers: Array,
+    values: Array,
 ) -> tuple[Array, Array]:
-    """V (N,), the quantile of this one level of g(z(x), .) under a law, and its mean (N,)."""
-    return PlannedCost.at_level(law, level)(problem, z, X, centers, values)
+    """V (N,), the quantile of this one level of g(z(x), .) under a distribution, and its mean (N,)."""
+    return PlannedCost.at_level(distribution, level)(problem, z, X, centers, values)
 
 
 @dataclass(frozen=True, eq=False)
 class PlannedCost:
-    """A planned cost with the law that makes it, frozen: a function of the row and its decision alone."""
+    """A planned cost with the distribution that makes it, frozen: a function of the row and its decision alone."""
 
-    law: Law
+    distribution: ResidualDistribution
     by: PlannedBy
 
     @classmethod
-    def at_level(cls, law: Law, level: float) -> PlannedCost:
+    def at_level(cls, distribution: ResidualDistribution, level: float) -> PlannedCost:
         """The same level at every row."""
-        return cls(law, PlannedBy(law.name, (level,)))
+        return cls(distribution, PlannedBy(distribution.name, (level,)))
 
     def __call__(self, problem: PlanProblem, z: Array, X: Any, centers: Array, values: Array) -> tuple[Array, Array]:
-        """V (N,) of decisions z (N, p), and their mean costs (N,) under the law; NaN where there is no decision."""
+        """V (N,) of decisions z (N, p), and their mean costs (N,) under the distribution; NaN where there is no
+        decision.
+        """
         v, mean = np.empty(len(z)), np.empty(len(z))
-        for part, at in self.law.parts(X, centers):
-            quantiles, mean[part] = quantiles_at(problem, self.law, self.by.levels, z[part], at, values[part])
+        for part, at in self.distribution.parts(X, centers):
+            quantiles, mean[part] = quantiles_at(problem, self.distribution, self.by.levels, z[part], at, values[part])
             v[part] = self.by.taken(quantiles)
         return v, mean

@@ -24,8 +24,13 @@ from polyhedge.planning.costs import PlanProblem
 from polyhedge.planning.fullest_margins import fullest_margins
 from polyhedge.planning.levels import planned_level
 from polyhedge.planning.margins import MarginPlanner, Statuses, fit_margins, limits_of, takes_margins
-from polyhedge.planning.report import Entry, PlanReport, report_from
-from polyhedge.planning.residual_distributions import EVEN_LAWS, PlanRows, fit_law, law_from
+from polyhedge.planning.report import Entry, PolicyReport, report_from
+from polyhedge.planning.residual_distributions import (
+    EVEN_DISTRIBUTIONS,
+    DevelopmentRows,
+    distribution_from,
+    fit_distribution,
+)
 from polyhedge.planning.risk import Cuts
 from polyhedge.planning.selection import first_least
 from polyhedge.problems import DecisionProblem, NoSolutionError
@@ -35,17 +40,17 @@ from polyhedge.robust.threads import in_order
 from polyhedge.solvers.program import Status
 
 _TRIED = (0.5, 0.9, 1.4, 2.2)
-"""Margins that are judged for every law; 1 is the mean of the worst share itself."""
+"""Margins that are scored for every distribution; 1 is the mean of the worst share itself."""
 _FINER = (0.72, 0.81, 0.9, 1.15)
-"""Multiples of the best of them that are judged next, for the best law."""
+"""Multiples of the best of them that are scored next, for the best distribution."""
 _MULTIPLES = (
     *(0.6, 0.76, 0.84, 0.89, 0.93, 0.96, 0.99, 1.02),
     *(1.05, 1.09, 1.14, 1.21, 1.32, 1.55, 2.1, 4.0),
 )
-"""The path in multiples of what was judged best: dense where calibration is expected to end, far enough for others."""
+"""The path in multiples of what was scored best: dense where calibration is expected to end, far enough for others."""
 _JUDGED, _JUDGED_IF_COSTLY = 20, 6
-"""Rows of a fold that are judged: each of them needs a program for every margin."""
-_HANDICAP = 0.1
+"""Rows of a fold that are scored: each of them needs a program for every margin."""
+_COMPLEXITY_PENALTY = 0.1
 """Share of the premium, over the square root of the number of rows, that each step of complexity must save."""
 _ROUNDING = 1e-10
 """What costs may be off by, as a share of the terms that they are sums of: a cost that is certain must be within v."""
@@ -53,16 +58,16 @@ _MOST_STEPS, _MOST_CUTS = 100, 20_000
 """Steps and cuts that a file may have: fits have 16 steps, and found some hundred cuts."""
 _UNKNOWN = "not solved yet"
 _DETAILS = {
-    Status.STOPPED_EARLY: "A solver could not prove that no decision is better by the plan, or more cautious",
+    Status.STOPPED_EARLY: "A solver could not prove that no decision is better by the policy, or more cautious",
     Status.REFUSED: "No decision keeps the uncertain constraints at the prediction, not even without a margin",
-    Status.FAILED: "The plan has no decision there. Check the constraints and the prediction",
+    Status.FAILED: "The policy has no decision there. Check the constraints and the prediction",
 }
 """What is said of a row whose plan is not the best that there is."""
 
 
 @dataclass(frozen=True, eq=False)
 class MarginPath:
-    """Plans with growing margins.
+    """Policies with growing margins.
 
     Attributes
     ----------
@@ -77,7 +82,7 @@ class MarginPath:
     margins: tuple[float, ...]
     spreads: tuple[float, ...]
     level: float
-    report: PlanReport
+    report: PolicyReport
     kind: ClassVar[str] = "margins"
 
     @property
@@ -86,18 +91,20 @@ class MarginPath:
         return len(self.margins)
 
     def at(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> MarginSteps:
-        """The path at N rows; what the law says of them is asked once."""
+        """The path at N rows; what the distribution says of them is asked once."""
         contexts, scales = self.planner.contexts(features, centers, values)
         return MarginSteps(self, contexts, scales, values, work.n_jobs)
 
     def outcomes(self, features: Any, centers: Array) -> Iterator[Array]:
-        """Row by row the outcomes (n, d) that are possible by the law."""
-        return self.planner.law.outcomes(features, centers)
+        """Row by row the outcomes (n, d) that are possible by the distribution."""
+        return self.planner.distribution.outcomes(features, centers)
 
-    def refitted(self, rows: PlanRows, seed: int) -> MarginPath:
-        """The same margins under the same kind of law, from other development rows: nothing is chosen again."""
+    def refitted(self, rows: DevelopmentRows, seed: int) -> MarginPath:
+        """The same margins under the same kind of distribution, from other development rows: nothing is chosen
+        again.
+        """
         planner = self.planner
-        return replace(self, planner=_planner(planner.problem, planner.law.name, rows, self.level, seed))
+        return replace(self, planner=_planner(planner.problem, planner.distribution.name, rows, self.level, seed))
 
     def state(self) -> Mapping[str, Any]:
         """Numbers, texts and arrays from which `path_from` makes the same path."""
@@ -107,7 +114,7 @@ class MarginPath:
             "margins": list(self.margins),
             "spreads": list(self.spreads),
             "reference": planner.reference,
-            "laws": [planner.law.state()],
+            "distributions": [planner.distribution.state()],
             "cuts": vars(planner.cuts),
             "limits": vars(planner.limits),
             "report": self.report.state(),
@@ -116,11 +123,19 @@ class MarginPath:
 
 def path_from(problem: DecisionProblem, state: Mapping[str, Any]) -> MarginPath:
     """The path of this problem with this state; a ValueError where no fit can have made it."""
-    if not takes_margins(problem) or not problem.constraint_names or len(state["laws"]) != 1:
-        raise ValueError("A path has one law, and a problem with uncertain constraints and a cost of affine pieces.")
-    law, cuts, limits = law_from(state["laws"][0], problem.n_outcomes), Cuts(**state["cuts"]), Cuts(**state["limits"])
-    if law.name not in EVEN_LAWS:
-        raise ValueError(f"The law of a path must be one of {', '.join(EVEN_LAWS)}, got {law.name}.")
+    if not takes_margins(problem) or not problem.constraint_names or len(state["distributions"]) != 1:
+        raise ValueError(
+            "A path has one distribution, and a problem with uncertain constraints and a cost of affine pieces."
+        )
+    distribution, cuts, limits = (
+        distribution_from(state["distributions"][0], problem.n_outcomes),
+        Cuts(**state["cuts"]),
+        Cuts(**state["limits"]),
+    )
+    if distribution.name not in EVEN_DISTRIBUTIONS:
+        raise ValueError(
+            f"The distribution of a path must be one of {', '.join(EVEN_DISTRIBUTIONS)}, got {distribution.name}."
+        )
     n_rows = len(limits_of(problem))
     p, d = problem.n_decisions, problem.n_outcomes + sum(int(np.prod(each.shape)) for each in problem.parameters)
     for one in (cuts, limits):
@@ -147,14 +162,14 @@ def path_from(problem: DecisionProblem, state: Mapping[str, Any]) -> MarginPath:
         )
     if state["reference"].shape != (d,) or not np.isfinite(state["reference"]).all():
         raise ValueError("The reference of a path must be one outcome with the problem's parameters.")
-    planner = MarginPlanner(PlanProblem(problem), law, cuts, limits, state["reference"])
+    planner = MarginPlanner(PlanProblem(problem), distribution, cuts, limits, state["reference"])
     return MarginPath(planner, margins, spreads, level, report_from(state["report"]))
 
 
 class MarginSteps:
     """The path at N rows.
 
-    Where no decision has the margin of a step, the plan of the step before is taken, so that a path ends at the most
+    Where no decision has the margin of a step, the policy of the step before is taken, so that a path ends at the most
     cautious decision there is; where already the first step has none, every constraint gets as much of the margin as
     there is room for (`fullest_margins.py`). Programs are solved when they are asked for, and their answers kept: the
     plan of a step does not depend on which others were asked for before.
@@ -167,8 +182,8 @@ class MarginSteps:
         self.known: dict[int, tuple[Array, Statuses]] = {}
         self.fullest: tuple[Array, Mask, Mask] | None = None
 
-    def plan(self, step: int, rows: Indices) -> Planned:
-        """The plans of some of the rows at one step."""
+    def decide(self, step: int, rows: Indices) -> Planned:
+        """The policies of some of the rows at one step."""
         z, status = self.decisions(step, rows)
         mean, deviation, sizes = self.costs(z, rows)
         v = mean + self.path.spreads[step] * deviation + _ROUNDING * sizes
@@ -177,7 +192,9 @@ class MarginSteps:
         return Planned(z, v, status, detail if any(detail) else (), mean)
 
     def costs(self, z: Array, rows: Indices) -> tuple[Array, Array, Array]:
-        """Means and standard deviations of the costs of decisions under the law (n,), and the sizes of their terms."""
+        """Means and standard deviations of the costs of decisions under the distribution (n,), and the sizes of their
+        terms.
+        """
         return self.path.planner.planned(z, self.contexts[rows], self.scales[rows], self.values[rows])
 
     def decisions(self, step: int, rows: Indices) -> tuple[Array, Statuses]:
@@ -246,13 +263,13 @@ class MarginSteps:
 
 @dataclass(frozen=True, eq=False)
 class _Tried:
-    """A margin under a law on rows that had no part in making it.
+    """A margin under a distribution on rows that had no part in making it.
 
     `needed` (n,) is the rho that each row would have needed, infinite where it broke a constraint; `has_margin` (n,)
     says which rows have a decision with this margin or a larger one that was tried.
     """
 
-    law: str
+    distribution: str
     margin: float
     mean: Array
     deviation: Array
@@ -282,13 +299,13 @@ class _Tried:
 
 def fit_path(
     problem: DecisionProblem,
-    rows: PlanRows,
+    rows: DevelopmentRows,
     alpha: float,
     caution: float,
     seed: int,
-    judged_on: PlanRows | None = None,
+    scored_on: DevelopmentRows | None = None,
 ) -> MarginPath:
-    """The path that is judged best on development rows.
+    """The path that is scored best on development rows.
 
     Parameters
     ----------
@@ -297,22 +314,23 @@ def fit_path(
     alpha : miscoverage level of the promise that will be calibrated.
     caution : weight of the bound against the mean cost, from 0 to 1.
     seed : of forests.
-    judged_on : the same rows with other predictions and folds, for the choice alone; by default `rows`.
+    scored_on : the same rows with other predictions and folds, for the choice alone; by default `rows`.
     """
     seen, level = PlanProblem(problem), planned_level(alpha)
-    judged = rows if judged_on is None else judged_on
-    # A program with whole decisions takes many times as long, so that fewer rows are judged there, and one law.
+    scored = rows if scored_on is None else scored_on
+    # A program with whole decisions takes many times as long, so that fewer rows are scored there, and one
+    # distribution.
     most = _JUDGED_IF_COSTLY if seen.is_costly else _JUDGED
-    folds = [(_some(own, most), rest) for own, rest in judged.folds()]
-    names = ("scaled",) if seen.is_costly else EVEN_LAWS
+    folds = [(_some(own, most), rest) for own, rest in scored.folds()]
+    names = ("scaled",) if seen.is_costly else EVEN_DISTRIBUTIONS
 
     def planner_of(job: tuple[str, int]) -> MarginPlanner:
         name, k = job
-        return _planner(seen, name, judged.take(folds[k][1]), level, seed)
+        return _planner(seen, name, scored.take(folds[k][1]), level, seed)
 
     jobs = [(name, k) for name in names for k in range(len(folds))]
     planners = dict(zip(jobs, in_order(planner_of, jobs), strict=True))
-    owns = [judged.take(own) for own, _ in folds]
+    owns = [scored.take(own) for own, _ in folds]
 
     def tried(name: str, margins: Sequence[float]) -> list[_Tried]:
         parts = in_order(lambda k: _try(planners[name, k], owns[k], margins, level), range(len(folds)))
@@ -326,12 +344,12 @@ def fit_path(
             "decision more widely or raise alpha."
         )
     best = _best(entries, alpha, caution)
-    finer = tried(best.law, [best.margin * m for m in _FINER])
+    finer = tried(best.distribution, [best.margin * m for m in _FINER])
     best = _best([*entries, *finer], alpha, caution)
     report = _report([*entries, *finer], best, alpha, caution)
     rho = best.rho(alpha) if np.isfinite(best.rho(alpha)) else 1.0
     return MarginPath(
-        _planner(seen, best.law, rows, level, seed),
+        _planner(seen, best.distribution, rows, level, seed),
         tuple(m * best.margin for m in _MULTIPLES),
         tuple(rho + (m - 1) * max(rho, 1.0) for m in _MULTIPLES),
         level,
@@ -339,19 +357,19 @@ def fit_path(
     )
 
 
-def _planner(seen: PlanProblem, name: str, rows: PlanRows, level: float, seed: int) -> MarginPlanner:
-    law = fit_law(name, rows, seed)
-    return fit_margins(seen, law, level, rows.X, rows.centers, rows.values)
+def _planner(seen: PlanProblem, name: str, rows: DevelopmentRows, level: float, seed: int) -> MarginPlanner:
+    distribution = fit_distribution(name, rows, seed)
+    return fit_margins(seen, distribution, level, rows.X, rows.centers, rows.values)
 
 
 def _some(own: Indices, most: int) -> Indices:
-    """Those rows of a fold that are judged."""
+    """Those rows of a fold that are scored."""
     return own[evenly_chosen(len(own), most)]
 
 
-def _try(planner: MarginPlanner, own: PlanRows, margins: Sequence[float], level: float) -> list[_Tried]:
+def _try(planner: MarginPlanner, own: DevelopmentRows, margins: Sequence[float], level: float) -> list[_Tried]:
     """Each margin on rows that had no part in the planner."""
-    path = MarginPath(planner, tuple(margins), (0.0,) * len(margins), level, PlanReport((), 0.5, 0.5, 0))
+    path = MarginPath(planner, tuple(margins), (0.0,) * len(margins), level, PolicyReport((), 0.5, 0.5, 0))
     steps, everyone, tried = path.at(own.X, own.centers, own.values, Work(n_jobs=1)), np.arange(len(own)), []
     problem = planner.problem.problem
     for step in reversed(range(len(margins))):
@@ -367,7 +385,7 @@ def _try(planner: MarginPlanner, own: PlanRows, margins: Sequence[float], level:
         kept = (problem.violations(*at) == 0).all(axis=1)
         needed[decided] = np.where(kept, ratio[decided], np.inf)
         has_margin = np.any([np.isfinite(steps.known[k][0]).all(axis=1) for k in range(step, len(margins))], axis=0)
-        tried.append(_Tried(planner.law.name, margins[step], mean, deviation, needed, realised, has_margin))
+        tried.append(_Tried(planner.distribution.name, margins[step], mean, deviation, needed, realised, has_margin))
     return tried[::-1]
 
 
@@ -380,20 +398,28 @@ def _joined(name: str, margins: Sequence[float], parts: Sequence[Sequence[_Tried
 
 
 def _best(entries: Sequence[_Tried], alpha: float, caution: float) -> _Tried:
-    """The least figure, those of more complex laws with a handicap; the largest margin where none has a bound."""
+    """The least figure, those of more complex distributions with a complexity penalty; the largest margin where none
+    has a bound.
+    """
     known = [e for e in entries if np.isfinite(e.figure(alpha, caution))]
     if not known:
         return replace(entries[0], margin=max(e.margin for e in entries))
     premium = max(known[0].bound(alpha) - known[0].cost(), 0.0)
-    step = _HANDICAP / np.sqrt(len(known[0].needed)) * premium
-    figures = np.array([e.figure(alpha, caution) + step * EVEN_LAWS.index(e.law) for e in known])
+    step = _COMPLEXITY_PENALTY / np.sqrt(len(known[0].needed)) * premium
+    figures = np.array([e.figure(alpha, caution) + step * EVEN_DISTRIBUTIONS.index(e.distribution) for e in known])
     return known[first_least(figures, SELECTION_TIE * float(np.nanstd(known[0].realised)))]
 
 
-def _report(entries: Sequence[_Tried], best: _Tried, alpha: float, caution: float) -> PlanReport:
-    return PlanReport(
+def _report(entries: Sequence[_Tried], best: _Tried, alpha: float, caution: float) -> PolicyReport:
+    return PolicyReport(
         tuple(
-            Entry(f"{e.law} law, {e.margin:.3g} times the margin", e.law, e.bound(alpha), e.cost(), 1.0 * (e is best))
+            Entry(
+                f"{e.distribution} distribution, {e.margin:.3g} times the margin",
+                e.distribution,
+                e.bound(alpha),
+                e.cost(),
+                1.0 * (e is best),
+            )
             for e in entries
         ),
         alpha,

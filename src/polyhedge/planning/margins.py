@@ -3,10 +3,11 @@ r"""Decisions that keep uncertain constraints with a margin, by a program for ea
 $$z_t(x) = \arg\min_{z \in Z}\ g_0(z) + \mathrm{mean}_i\,[\,g(z, c + s\,e_i) - g_0(z)\,]
 \quad\text{s.t.}\quad \mathrm{CVaR}_{\tau,i}\,[\,h_r(z, c + t\,s\,e_i)\,] \le 0 \ \text{ for every } r$$
 
-The uncertain constraints are $h_r(z, u) \le 0$. The points $e_i$ of the law have mean zero here, c is the mean of the
-law at x and s its spread. At t = 0 the mean is trusted, and a larger t asks for more. The tail of a constraint is one
+The uncertain constraints are $h_r(z, u) \le 0$. The points $e_i$ of the distribution have mean zero here, c is the
+mean of the distribution at x and s its spread. At t = 0 the mean is trusted, and a larger t asks for more. The tail
+of a constraint is one
 convex and positively homogeneous function for all rows and all margins t (`risk.py`), so that cuts found once serve the
-whole path; the plan is the least over these cuts, hence a function of the row alone.
+whole path; the policy is the least over these cuts, hence a function of the row alone.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from polyhedge.data.splits import evenly_chosen
 from polyhedge.planning.costs import PlanProblem
 from polyhedge.planning.cutting import distinct_cuts, first_cuts, lacking_cuts
 from polyhedge.planning.programs import with_cuts
-from polyhedge.planning.residual_distributions import Law, padded
+from polyhedge.planning.residual_distributions import ResidualDistribution, padded
 from polyhedge.planning.risk import Cuts, JointCost, Risk
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.feasible_set import FeasibleProgram
@@ -52,21 +53,21 @@ class MarginPlanner:
     Attributes
     ----------
     problem : what is decided.
-    law : of the outcome.
+    distribution : of the outcome.
     cuts, limits : lower bounds of the mean cost, and of the tails of the constraints, whose `term` is the constraint.
     reference : (d + t,) a usual context, [prediction, parameters]; programs are set up there.
     """
 
     problem: PlanProblem
-    law: Law
+    distribution: ResidualDistribution
     cuts: Cuts
     limits: Cuts
     reference: Array
 
     @cached_property
     def shift(self) -> Array:
-        """The mean of the law's points (d,)."""
-        return np.asarray(self.law.points.mean(axis=0))
+        """The mean of the distribution's points (d,)."""
+        return np.asarray(self.distribution.points.mean(axis=0))
 
     @cached_property
     def cost(self) -> JointCost:
@@ -85,7 +86,7 @@ class MarginPlanner:
 
     @property
     def _points(self) -> Array:
-        return padded(self.law.points - self.shift, len(self.reference) - self.law.points.shape[1])
+        return padded(self.distribution.points - self.shift, len(self.reference) - self.distribution.points.shape[1])
 
     @property
     def n_limits(self) -> int:
@@ -93,8 +94,8 @@ class MarginPlanner:
         return int(self.limits.term.max()) + 1
 
     def contexts(self, X: Any, centers: Array, values: Array) -> tuple[Array, Array]:
-        """[mean of the law, parameters] (N, d + t) and spreads (N,)."""
-        moved, scales = self.law.at(X, centers)
+        """[mean of the distribution, parameters] (N, d + t) and spreads (N,)."""
+        moved, scales = self.distribution.at(X, centers)
         return np.hstack([moved + scales[:, None] * self.shift, values]), scales
 
     def at(
@@ -151,10 +152,12 @@ def limits_of(problem: DecisionProblem) -> list[Any]:
     return [split.joint_part.merged() for split in problem._uncertain.splits]
 
 
-def fit_margins(problem: PlanProblem, law: Law, level: float, X: Any, centers: Array, values: Array) -> MarginPlanner:
+def fit_margins(
+    problem: PlanProblem, distribution: ResidualDistribution, level: float, X: Any, centers: Array, values: Array
+) -> MarginPlanner:
     """The planner with the cuts that an even choice of these rows needs, without whole decisions if there are such."""
     rows = evenly_chosen(len(centers), _ROWS)
-    bare = MarginPlanner(problem, law, _NO_CUTS, _NO_CUTS, np.zeros(centers.shape[1] + values.shape[1]))
+    bare = MarginPlanner(problem, distribution, _NO_CUTS, _NO_CUTS, np.zeros(centers.shape[1] + values.shape[1]))
     values = values[rows]
     contexts, scales = bare.contexts(take_rows(X, rows), centers[rows], values)
     margins = np.resize(_MARGINS, len(rows))

@@ -10,7 +10,13 @@ import numpy as np
 from polyhedge._support.validation import Array
 from polyhedge.planning.costs import PlanProblem
 from polyhedge.planning.levels import quantiles_at
-from polyhedge.planning.residual_distributions import EVEN_LAWS, MOST_POINTS, Law, PlacedLaw, is_sample
+from polyhedge.planning.residual_distributions import (
+    EVEN_DISTRIBUTIONS,
+    MOST_POINTS,
+    PlacedDistribution,
+    ResidualDistribution,
+    is_sample,
+)
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions import PlacedSet
 
@@ -31,8 +37,11 @@ class MeanCost:
     def at(self, placed: PlacedSet, z: Array) -> Array:
         """Mean costs (N,) of decisions (N, p) at rows of sets, each a function of its row alone; NaN without one."""
         values = np.zeros((len(z), 0)) if placed.values is None else placed.values
-        law, at = Law(EVEN_LAWS[0], self.points), PlacedLaw(placed.centers, placed.scales)
-        return quantiles_at(self._seen, law, (0.5,), z, at, values)[1]
+        distribution, at = (
+            ResidualDistribution(EVEN_DISTRIBUTIONS[0], self.points),
+            PlacedDistribution(placed.centers, placed.scales),
+        )
+        return quantiles_at(self._seen, distribution, (0.5,), z, at, values)[1]
 
     @cached_property
     def _seen(self) -> PlanProblem:

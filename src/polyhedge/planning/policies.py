@@ -1,11 +1,11 @@
-r"""Decision rules: what to do at a row when its law is known.
+r"""Decision rules: what to do at a row when its distribution is known.
 
 $$z(x) = \arg\min_{z \in Z}\ g_0(z) + \rho_i\,[\,g(z, c(x) + s(x)\,e_i) - g_0(z)\,]$$
 
-The risk is known by cuts (`cutting.py`) that were found once and then kept: the plan is the least over these, hence a
+The risk is known by cuts (`cutting.py`) that were found once and then kept: the policy is the least over these, hence a
 function of the row alone. Decisions on a segment are found for all rows at once, and so are those whose cost falls
 apart into a term a decision (`separable.py`); others by a program each. A cost without pieces is planned at the centre
-of the law.
+of the distribution.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from polyhedge.planning.costs import PlanProblem
 from polyhedge.planning.cutting import ENOUGH, Effort, RiskyCost, first_cuts, search_cuts
 from polyhedge.planning.line import least_on_segment
 from polyhedge.planning.programs import corners_of, least_by_programs
-from polyhedge.planning.residual_distributions import Law, PlacedLaw, padded
+from polyhedge.planning.residual_distributions import PlacedDistribution, ResidualDistribution, padded
 from polyhedge.planning.risk import Cuts, JointCost, Risk
 from polyhedge.planning.weighted import least_weighted
 from polyhedge.planning.worst_case import WorstCost, learned_set
@@ -37,54 +37,59 @@ _FOR_USE, _FOR_USE_ON_SEGMENT, _FOR_USE_IF_COSTLY = (
     Effort(300, 15, ENOUGH),
     Effort(30, 15, ENOUGH),
 )
-# By rules that are only judged, one for each fold: choices between rules do not hang on more. On a segment cuts are
+# By rules that are only scored, one for each fold: choices between rules do not hang on more. On a segment cuts are
 # quick and sharper ones worth their time: with these, figures of rules are off by less than 0.001 on the newsvendor
 # task, a tenth of their noise, in two thirds of the time.
 _TO_JUDGE, _TO_JUDGE_ON_SEGMENT = Effort(30, 6, 5e-3), Effort(120, 15, 4e-4)
-# Tails of sums have many sides: cuts are looked for longer, and by judged rules at the judged rows themselves.
+# Tails of sums have many sides: cuts are looked for longer, and by scored rules at the scored rows themselves.
 _FOR_ONE_ROW = Effort(1, 30, ENOUGH)
 _SUMS_FOR_USE, _SUMS_TO_JUDGE = Effort(60, 20, 2e-3), Effort(60, 12, 2e-2)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What is minimised at a row: the cost at the prediction (law None), a risk under a law, or a worst case.
+    """What is minimised at a row: the cost at the prediction (distribution None), a risk under a distribution, or a
+    worst case.
 
-    Over a set the level of the risk is the share of the law's residuals that a set learned from them covers.
+    Over a set the level of the risk is the share of the distribution's residuals that a set learned from them covers.
     """
 
-    law: str | None = None
+    distribution: str | None = None
     risk: Risk = field(default_factory=Risk)
     is_over_set: bool = False
 
     def __str__(self) -> str:
-        if self.law is None:
+        if self.distribution is None:
             return "trust the prediction"
         if self.is_over_set:
-            return f"{self.law} law, worst case over a set"
-        return f"{self.law} law, mean" if self.risk.is_mean else f"{self.law} law, CVaR {self.risk.level:g}"
+            return f"{self.distribution} distribution, worst case over a set"
+        return (
+            f"{self.distribution} residuals, mean"
+            if self.risk.is_mean
+            else f"{self.distribution} residuals, CVaR {self.risk.level:g}"
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class Planner:
-    """A rule with its law and its cuts, frozen: z(x) is a function of the row alone.
+    """A rule with its distribution and its cuts, frozen: z(x) is a function of the row alone.
 
     Attributes
     ----------
-    problem, rule, law : what is decided, and how.
+    problem, rule, distribution : what is decided, and how.
     cuts : lower bounds of the risk; None where the cost has no pieces, or falls apart into a term a decision.
     starts : (J, d + t + 1) contexts and spreads of rows near whose plans those of others are looked for.
-    is_steady : whether a plan must not depend on the rows around, to the last bit: not where it is only judged.
+    is_steady : whether a policy must not depend on the rows around, to the last bit: not where it is only scored.
     has_plan : whether there is one: not where no set has a finite worst case.
     """
 
     problem: PlanProblem
     rule: Rule
-    law: Law | None
+    distribution: ResidualDistribution | None
     cuts: Cuts | None
     starts: Array = field(default_factory=lambda: np.zeros((0, 1)))
     is_steady: bool = True
-    has_plan: bool = True
+    has_policy: bool = True
 
     def __call__(self, X: Any, centers: Array, values: Array, n_jobs: int | None = None) -> Array:
         """Decisions (N, p); NaN where there is none."""
@@ -92,21 +97,23 @@ class Planner:
 
     def proven(self, X: Any, centers: Array, values: Array, n_jobs: int | None = None) -> tuple[Array, Mask]:
         """Decisions (N, p), NaN where there is none, and where it is proven that the rule has no better one (N,)."""
-        if self.law is None:
-            return self._decided(PlacedLaw(centers, np.ones(len(centers))), values, n_jobs)
+        if self.distribution is None:
+            return self._decided(PlacedDistribution(centers, np.ones(len(centers))), values, n_jobs)
         z, is_best = np.empty((len(centers), self.problem.problem.n_decisions)), np.empty(len(centers), dtype=bool)
-        for part, at in self.law.parts(X, centers):
+        for part, at in self.distribution.parts(X, centers):
             z[part], is_best[part] = self._decided(at, values[part], n_jobs)
         return z, is_best
 
-    def at(self, at: PlacedLaw, values: Array, n_jobs: int | None = None) -> Array:
-        """Decisions at rows where centres, spreads and weights of the law are known."""
+    def at(self, at: PlacedDistribution, values: Array, n_jobs: int | None = None) -> Array:
+        """Decisions at rows where centres, spreads and weights of the distribution are known."""
         return self._decided(at, values, n_jobs)[0]
 
     @cached_property
     def _tables(self) -> list[tuple[Array, Array]]:
         separable = self.problem.separable
-        points = np.zeros((1, self.problem.problem.n_outcomes)) if self.law is None else self.law.points
+        points = (
+            np.zeros((1, self.problem.problem.n_outcomes)) if self.distribution is None else self.distribution.points
+        )
         return [] if separable is None else separable.tables(points, self.rule.risk)
 
     @cached_property
@@ -115,17 +122,17 @@ class Planner:
             return None
         return corners_of(self.problem.problem, self.cuts, self.starts)
 
-    def _decided(self, at: PlacedLaw, values: Array, n_jobs: int | None = None) -> tuple[Array, Mask]:
+    def _decided(self, at: PlacedDistribution, values: Array, n_jobs: int | None = None) -> tuple[Array, Mask]:
         cuts, contexts, scales = self.cuts, np.hstack([at.centers, values]), at.scales
-        if not self.has_plan:
+        if not self.has_policy:
             return np.full((len(scales), self.problem.problem.n_decisions), np.nan), np.zeros(len(scales), dtype=bool)
-        if at.weights and self.law is not None and self.problem.separable is not None:
-            z = least_weighted(self.problem.separable, self.law.points, contexts, at.weights)
+        if at.weights and self.distribution is not None and self.problem.separable is not None:
+            z = least_weighted(self.problem.separable, self.distribution.points, contexts, at.weights)
             return z, np.asarray(np.isfinite(z).all(axis=1))
         if cuts is None and self.problem.separable is not None:
             z = self.problem.separable.least(self._tables, contexts, scales)
             return z, np.asarray(np.isfinite(z).all(axis=1))
-        if cuts is None and self.law is not None and self.problem.is_by_value:
+        if cuts is None and self.distribution is not None and self.problem.is_by_value:
             return self._by_value(at, values, n_jobs)
         if cuts is None:
             z, _, is_best = best_knowing(self.problem.problem, at.centers, values)
@@ -138,59 +145,63 @@ class Planner:
             self.problem.problem, cuts, contexts, scales, values, n_jobs, self._corners, self.is_steady
         )
 
-    def _by_value(self, at: PlacedLaw, values: Array, n_jobs: int | None) -> tuple[Array, Mask]:
+    def _by_value(self, at: PlacedDistribution, values: Array, n_jobs: int | None) -> tuple[Array, Mask]:
         """Each row with the problem at its own values, and cuts of its own."""
 
         def decided(i: int) -> tuple[Array, Mask]:
-            there, nothing = PlacedLaw(at.centers[[i]], at.scales[[i]]), np.zeros((1, 0))
-            own = planner_at(self.problem.at_value(values[i]), self.rule, self.law, there)
+            there, nothing = PlacedDistribution(at.centers[[i]], at.scales[[i]]), np.zeros((1, 0))
+            own = planner_at(self.problem.at_value(values[i]), self.rule, self.distribution, there)
             return own._decided(there, nothing, 1)
 
         z, is_best = zip(*in_order(decided, range(len(at.scales)), n_jobs=n_jobs), strict=True)
         return np.vstack(z), np.concatenate(is_best)
 
 
-def planner_at(problem: PlanProblem, rule: Rule, law: Law | None, at: PlacedLaw) -> Planner:
-    """The rule for the rows at which a law is placed: all cuts that they need, of a problem without parameters."""
+def planner_at(
+    problem: PlanProblem, rule: Rule, distribution: ResidualDistribution | None, at: PlacedDistribution
+) -> Planner:
+    """The rule for the rows at which a distribution is placed: all cuts that they need, of a problem without
+    parameters.
+    """
     if not has_cuts(problem):
-        return Planner(problem, rule, law, None)
+        return Planner(problem, rule, distribution, None)
     nothing = np.zeros((len(at.scales), 0))
-    points = np.zeros((1, at.centers.shape[1])) if law is None else law.points
+    points = np.zeros((1, at.centers.shape[1])) if distribution is None else distribution.points
     cost, rows = JointCost(problem.joint, points), (at.centers, at.scales)
-    return Planner(problem, rule, law, _search(problem, rule, law, cost, rows, nothing, _FOR_ONE_ROW))
+    return Planner(problem, rule, distribution, _search(problem, rule, distribution, cost, rows, nothing, _FOR_ONE_ROW))
 
 
 def fit_planner(
     problem: PlanProblem,
     rule: Rule,
-    law: Law | None,
+    distribution: ResidualDistribution | None,
     X: Any,
     centers: Array,
     values: Array,
     *,
-    is_judged: bool = False,
+    is_scored: bool = False,
 ) -> Planner:
     """The rule with the cuts that an even choice of these rows needs, without whole decisions where there are such.
 
-    A planner that is only judged has cuts for fewer rows, and less sharp ones: it is made many times.
+    A planner that is only scored has cuts for fewer rows, and less sharp ones: it is made many times.
     """
     if not has_cuts(problem):
-        return Planner(problem, rule, law, None)
-    effort = _effort(problem, rule, is_judged)
+        return Planner(problem, rule, distribution, None)
+    effort = _effort(problem, rule, is_scored)
     rows = evenly_chosen(len(centers), effort.rows)
-    contexts, scales = _contexts(law, take_rows(X, rows), centers[rows], values[rows])
-    cost = _risky(problem, rule, law, X, centers, values)
+    contexts, scales = _contexts(distribution, take_rows(X, rows), centers[rows], values[rows])
+    cost = _risky(problem, rule, distribution, X, centers, values)
     if cost is None:
-        return Planner(problem, rule, law, None, has_plan=False)
-    cuts = _search(problem, rule, law, cost, (contexts, scales), values[rows], effort)
-    starts = np.zeros((0, 1)) if is_judged else np.column_stack([contexts, scales])
-    return Planner(problem, rule, law, cuts, starts, not is_judged)
+        return Planner(problem, rule, distribution, None, has_policy=False)
+    cuts = _search(problem, rule, distribution, cost, (contexts, scales), values[rows], effort)
+    starts = np.zeros((0, 1)) if is_scored else np.column_stack([contexts, scales])
+    return Planner(problem, rule, distribution, cuts, starts, not is_scored)
 
 
 def _search(
     problem: PlanProblem,
     rule: Rule,
-    law: Law | None,
+    distribution: ResidualDistribution | None,
     cost: RiskyCost,
     rows: tuple[Array, Array],
     values: Array,
@@ -204,8 +215,8 @@ def _search(
 
     def decided(cuts: Cuts, own: Indices) -> Array:
         # A map of corners would be made anew with every cut: these few rows have programs of their own.
-        at = PlacedLaw(contexts[own, :d], scales[own])
-        return Planner(relaxed, rule, law, cuts, is_steady=False).at(at, values[own], n_jobs=1)
+        at = PlacedDistribution(contexts[own, :d], scales[own])
+        return Planner(relaxed, rule, distribution, cuts, is_steady=False).at(at, values[own], n_jobs=1)
 
     def alone(z: Array, own: Indices) -> Array:
         return relaxed.alone(z, values[own])
@@ -215,27 +226,29 @@ def _search(
     return search_cuts(cost, rule.risk, rows, first, effort, decided, inner)
 
 
-def _effort(problem: PlanProblem, rule: Rule, is_judged: bool) -> Effort:
+def _effort(problem: PlanProblem, rule: Rule, is_scored: bool) -> Effort:
     if problem.is_on_segment:
-        return _TO_JUDGE_ON_SEGMENT if is_judged else _FOR_USE_ON_SEGMENT
+        return _TO_JUDGE_ON_SEGMENT if is_scored else _FOR_USE_ON_SEGMENT
     if problem.is_tail_of_sum(rule.risk):
-        return _SUMS_TO_JUDGE if is_judged else _SUMS_FOR_USE
-    if is_judged:
+        return _SUMS_TO_JUDGE if is_scored else _SUMS_FOR_USE
+    if is_scored:
         return _TO_JUDGE
     return _FOR_USE_IF_COSTLY if problem.problem.parameters else _FOR_USE
 
 
 def _risky(
-    problem: PlanProblem, rule: Rule, law: Law | None, X: Any, centers: Array, values: Array
+    problem: PlanProblem, rule: Rule, distribution: ResidualDistribution | None, X: Any, centers: Array, values: Array
 ) -> RiskyCost | None:
-    """The cost as the rule sees it: at the prediction, over a law, or over a set learned from it, if there is one."""
+    """The cost as the rule sees it: at the prediction, over a distribution, or over a set learned from it, if there is
+    one.
+    """
     n_values = values.shape[1]
-    if law is None:
+    if distribution is None:
         return JointCost(problem.joint, np.zeros((1, centers.shape[1] + n_values)))
-    cost = JointCost(problem.joint, padded(law.points, n_values))
+    cost = JointCost(problem.joint, padded(distribution.points, n_values))
     if not rule.is_over_set:
         return cost
-    shape = learned_set(problem.problem, law.points, law.at(X, centers)[0], rule.risk.level)
+    shape = learned_set(problem.problem, distribution.points, distribution.at(X, centers)[0], rule.risk.level)
     return None if shape is None else WorstCost(cost, shape)
 
 
@@ -244,6 +257,6 @@ def has_cuts(problem: PlanProblem) -> bool:
     return problem.has_maxima and not problem.is_separable
 
 
-def _contexts(law: Law | None, X: Any, centers: Array, values: Array) -> tuple[Array, Array]:
-    moved, scales = (centers, np.ones(len(centers))) if law is None else law.at(X, centers)
+def _contexts(distribution: ResidualDistribution | None, X: Any, centers: Array, values: Array) -> tuple[Array, Array]:
+    moved, scales = (centers, np.ones(len(centers))) if distribution is None else distribution.at(X, centers)
     return np.hstack([moved, values]), scales

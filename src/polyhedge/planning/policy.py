@@ -1,4 +1,5 @@
-"""A user's own policy x -> z as a plan: its decisions are taken as they are, their cost is planned under a law.
+"""A user's own policy x -> z as a policy: its decisions are taken as they are, their cost is planned under a
+distribution.
 
 A function may see the row's parameters too, (x, parameters) -> z: the promise is about rows in which features,
 parameters and outcome are exchangeable together, so that both are as much part of the row.
@@ -25,9 +26,14 @@ from polyhedge.decisions import all_optimal
 from polyhedge.planning.costs import PlanProblem
 from polyhedge.planning.levels import PlannedBy, planned_cost, planned_level
 from polyhedge.planning.policies import Rule
-from polyhedge.planning.report import TAKEN_AS_IT_IS, Entry, PlanReport
-from polyhedge.planning.residual_distributions import MOST_POINTS, Law, PlanRows, fit_law
-from polyhedge.planning.selection import PLANNED_BY, Judged, choose_planned_by, resampled
+from polyhedge.planning.report import TAKEN_AS_IT_IS, Entry, PolicyReport
+from polyhedge.planning.residual_distributions import (
+    MOST_POINTS,
+    DevelopmentRows,
+    ResidualDistribution,
+    fit_distribution,
+)
+from polyhedge.planning.selection import PLANNED_BY, Scored, choose_planned_by, resampled
 from polyhedge.predictors.regressor import Predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.kept_constraints import Limits
@@ -44,7 +50,7 @@ _COMPARED, _SAME = 8, 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class Policy:
+class PolicyFunction:
     """What decides: a function of the features of N rows and, where it takes them, of the values of their parameters.
 
     Attributes
@@ -65,40 +71,42 @@ class Policy:
         z, n, p = np.asarray(self.decide(X, *given), dtype=np.float64), len(values), self.problem.n_decisions
         if z.ndim == 0 or len(z) != n or z.size != n * p:
             raise ValueError(
-                f"The plan must give a decision of {p} number(s) for each of the {n} rows, got an array of shape "
+                f"The policy must give a decision of {p} number(s) for each of the {n} rows, got an array of shape "
                 f"{z.shape}."
             )
         return z.reshape(n, p)
 
 
 @dataclass(frozen=True, eq=False)
-class PolicyPlan:
-    """Decisions of a policy and a quantile of their cost under a law.
+class UserPolicy:
+    """Decisions of a policy and a quantile of their cost under a distribution.
 
     Attributes
     ----------
     problem : what is decided.
     policy : decides, each row by itself.
     grid : on which decisions are rounded, so that they are functions of their rows to the last bit.
-    law, level : what plans the cost.
-    report : how it was judged.
+    distribution, level : what plans the cost.
+    report : how it was scored.
     """
 
     problem: DecisionProblem
-    policy: Policy
+    policy: PolicyFunction
     grid: Grid
-    law: Law
+    distribution: ResidualDistribution
     level: float
-    report: PlanReport
+    report: PolicyReport
     kind: ClassVar[str] = "policy"
 
-    def plan(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> Planned:
+    def decide(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> Planned:
         """The policy's decisions, and what they are planned to cost; none where it breaks a constraint."""
         given = _steady(self.policy, features, values, self.grid)
         broken = self._limits.broken_by(given, values)
         is_refused: Mask = ~(broken <= FEASIBLE)  # a decision that is not a number keeps nothing
         z = np.where(is_refused[:, None], np.nan, given)
-        v, expected = planned_cost(PlanProblem(self.problem), self.law, self.level, z, features, centers, values)
+        v, expected = planned_cost(
+            PlanProblem(self.problem), self.distribution, self.level, z, features, centers, values
+        )
         status = all_optimal(len(z))
         status.fill(Status.FINISHED)
         status[is_refused] = Status.REFUSED
@@ -110,12 +118,12 @@ class PolicyPlan:
         return Limits.of(self.problem)
 
     def outcomes(self, features: Any, centers: Array) -> Iterator[Array]:
-        """Row by row the outcomes (n, d) that are possible by the law."""
-        return self.law.outcomes(features, centers)
+        """Row by row the outcomes (n, d) that are possible by the distribution."""
+        return self.distribution.outcomes(features, centers)
 
-    def refitted(self, rows: PlanRows, seed: int) -> PolicyPlan:
-        """The same policy, as it was trained, with a law of other development rows."""
-        return replace(self, law=fit_law(self.law.name, rows, seed))
+    def refitted(self, rows: DevelopmentRows, seed: int) -> UserPolicy:
+        """The same policy, as it was trained, with a distribution of other development rows."""
+        return replace(self, distribution=fit_distribution(self.distribution.name, rows, seed))
 
     def state(self) -> Mapping[str, Any]:
         """A policy is code, which no model file holds."""
@@ -125,10 +133,15 @@ class PolicyPlan:
         )
 
 
-def fit_policy(
-    problem: DecisionProblem, policy: Any, rows: PlanRows, alpha: float, trained_on: tuple[Any, Array, Any], seed: int
-) -> PolicyPlan:
-    """The policy, trained on training rows where it can be, with the law that plans its cost best."""
+def fit_user_policy(
+    problem: DecisionProblem,
+    policy: Any,
+    rows: DevelopmentRows,
+    alpha: float,
+    trained_on: tuple[Any, Array, Any],
+    seed: int,
+) -> UserPolicy:
+    """The policy, trained on training rows where it can be, with the distribution that plans its cost best."""
     decide = _policy(problem, policy, *trained_on)
     seen, level = PlanProblem(problem), planned_level(alpha)
     few = rows.thinned(MOST_POINTS)
@@ -139,18 +152,20 @@ def fit_policy(
     _check_kept(z, Limits.of(problem).broken_by(z, few.values), alpha)
     z = _without_folds(policy, problem, few, z)
     realised = seen.evaluate(z, few.outcomes, few.values)
-    judged = _judged(seen, few, z, realised, level, seed)
-    best = choose_planned_by(judged, alpha, resampled(len(judged[0].realised), seed))
+    scored = _scored(seen, few, z, realised, level, seed)
+    best = choose_planned_by(scored, alpha, resampled(len(scored[0].realised), seed))
     entry = Entry("your own policy", str(best.planned_by), best.bound(alpha), best.cost(), 1.0)
-    law = fit_law(best.planned_by.law, rows, seed)
-    return PolicyPlan(problem, decide, grid, law, level, PlanReport((entry,), alpha, 1.0, len(few), TAKEN_AS_IT_IS))
+    distribution = fit_distribution(best.planned_by.distribution, rows, seed)
+    return UserPolicy(
+        problem, decide, grid, distribution, level, PolicyReport((entry,), alpha, 1.0, len(few), TAKEN_AS_IT_IS)
+    )
 
 
 @dataclass(frozen=True)
 class _AsPredictor:
     """A policy at N rows, seen as what `steady_predictions` rounds: the features are the numbers of the rows."""
 
-    policy: Policy
+    policy: PolicyFunction
     X: Any
     values: Array
 
@@ -160,7 +175,7 @@ class _AsPredictor:
         return np.where(np.isfinite(z), z, np.nan)
 
 
-def _steady(policy: Policy, features: Any, values: Array, grid: Grid) -> Array:
+def _steady(policy: PolicyFunction, features: Any, values: Array, grid: Grid) -> Array:
     """Decisions (N, p) that do not depend on the rows around in their last bits: products of many rows differ there."""
     return steady_predictions(cast("Predictor", _AsPredictor(policy, features, values)), np.arange(len(values)), grid)
 
@@ -172,7 +187,7 @@ def _grid(z: Array) -> Grid:
     return Grid(np.zeros(z.shape[1]), step)
 
 
-def _check_alone(policy: Policy, rows: PlanRows, z: Array) -> None:
+def _check_alone(policy: PolicyFunction, rows: DevelopmentRows, z: Array) -> None:
     """Raise where rows are decided otherwise alone, or in another order, than among the others."""
     some = evenly_chosen(len(z), _COMPARED)
 
@@ -187,46 +202,49 @@ def _check_alone(policy: Policy, rows: PlanRows, z: Array) -> None:
             k = int(np.argmin(is_same))
             shown, among = (np.array2string(one, precision=6, threshold=6) for one in (other[k], z[some[k]]))
             raise ValueError(
-                "The decision of a plan must be a function of its row alone: otherwise calibration rows and later rows "
-                f"are decided by different rules, and no bound holds. Row {some[k]} of {len(z)} that do not calibrate "
-                f"is decided as {shown} {where}, and as {among} among all. Let the plan use nothing of the other rows, "
-                "such as their mean or order, and no random numbers: find such figures from training rows once."
+                "The decision of a policy must be a function of its row alone: otherwise calibration rows and later "
+                f"rows are decided by different rules, and no bound holds. Row {some[k]} of {len(z)} that do not "
+                f"calibrate is decided as {shown} {where}, and as {among} among all. Let the policy use nothing of "
+                "the other rows, such as their mean or order, and no random numbers: find such figures from "
+                "training rows once."
             )
 
 
-def _without_folds(policy: Any, problem: DecisionProblem, rows: PlanRows, z: Array) -> Array:
+def _without_folds(policy: Any, problem: DecisionProblem, rows: DevelopmentRows, z: Array) -> Array:
     """Decisions (n, p) of a policy that is trained here as they would be at new rows: each fold's by the other folds.
 
     Those of one that came fitted are as they are: what it was made from is not known.
     """
     if not is_trained_here(policy):
         return z
-    judged = np.full(z.shape, np.nan)
+    scored = np.full(z.shape, np.nan)
     try:
         for own, rest in rows.folds():
             fitted = clone(policy).fit(take_rows(rows.X, rest), rows.outcomes[rest])
-            judged[own] = Policy(fitted.predict, problem)(take_rows(rows.X, own), rows.values[own])
+            scored[own] = PolicyFunction(fitted.predict, problem)(take_rows(rows.X, own), rows.values[own])
     except ValueError as error:
         warn(
             Code.NO_FOLDS,
-            f"The policy cannot be trained without a fold of the rows ({error}), so that its judged figures are those "
+            f"The policy cannot be trained without a fold of the rows ({error}), so that its scored figures are those "
             "of rows that it has seen. The calibrated bound does not depend on them.",
             stacklevel=6,
         )
         return z
-    return judged
+    return scored
 
 
-def _judged(seen: PlanProblem, rows: PlanRows, z: Array, realised: Array, level: float, seed: int) -> list[Judged]:
-    """The policy with each law that may plan its cost, on folds that the law had not seen."""
-    judged = []
+def _scored(
+    seen: PlanProblem, rows: DevelopmentRows, z: Array, realised: Array, level: float, seed: int
+) -> list[Scored]:
+    """The policy with each distribution that may plan its cost, on folds that the distribution had not seen."""
+    scored = []
     for name in PLANNED_BY:
         v = np.full(len(rows), np.nan)
         for own, rest in rows.folds():
-            law, at = fit_law(name, rows.take(rest), seed), rows.take(own)
-            v[own] = planned_cost(seen, law, level, z[own], at.X, at.centers, at.values)[0]
-        judged.append(Judged(Rule(), PlannedBy(name, (level,)), v, realised))
-    return judged
+            distribution, at = fit_distribution(name, rows.take(rest), seed), rows.take(own)
+            v[own] = planned_cost(seen, distribution, level, z[own], at.X, at.centers, at.values)[0]
+        scored.append(Scored(Rule(), PlannedBy(name, (level,)), v, realised))
+    return scored
 
 
 def _check_kept(z: Array, broken: Array, alpha: float) -> None:
@@ -235,7 +253,7 @@ def _check_kept(z: Array, broken: Array, alpha: float) -> None:
     if is_broken.mean() > alpha:
         first = int(np.argmax(is_broken))
         raise ValueError(
-            f"The plan must give decisions that can be taken, but in {int(is_broken.sum())} of {len(z)} rows that do "
+            f"The policy must give decisions that can be taken, but in {int(is_broken.sum())} of {len(z)} rows that do "
             f"not calibrate it does not, the first of them: {_broken_words(z[first], broken[first])}. Such rows have "
             f"no bound, and with alpha={alpha:g} no more than that share of rows may be without one."
         )
@@ -256,13 +274,13 @@ def is_trained_here(policy: Any) -> bool:
     return hasattr(policy, "predict") and hasattr(policy, "fit") and not isinstance(policy, FrozenEstimator)
 
 
-def _policy(problem: DecisionProblem, policy: Any, X: Any, Y: Array, train: Any) -> Policy:
+def _policy(problem: DecisionProblem, policy: Any, X: Any, Y: Array, train: Any) -> PolicyFunction:
     """The user's policy, trained on training rows where it can be."""
     if not hasattr(policy, "predict"):
-        return Policy(policy, problem, _takes_parameters(policy))
+        return PolicyFunction(policy, problem, _takes_parameters(policy))
     if is_trained_here(policy):
         policy = clone(policy).fit(take_rows(X, train), Y[train])
-    return Policy(policy.predict, problem)
+    return PolicyFunction(policy.predict, problem)
 
 
 def _takes_parameters(function: Callable[..., Any]) -> bool:

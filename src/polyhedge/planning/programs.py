@@ -1,13 +1,13 @@
-r"""Plans by a program for each row: the least $g_0(z) + \eta$ over Z and the cuts $\eta \ge [1, z]^\top G_k$.
+r"""Policies by a program for each row: the least $g_0(z) + \eta$ over Z and the cuts $\eta \ge [1, z]^\top G_k$.
 
 Of equally good decisions the one with the least $\sum_j r_j s_j z_j$ is taken, where $s_j$ is by how much the slopes of
 the cuts in $z_j$ differ, and the weights $r_j$ grow with j: rounding must not choose, or units would. A small share of
 this sum is part of every objective.
 
-Every row starts from the same place, so that its plan is a function of the row alone: no basis, no solution of another
-row is carried over. Where outcomes do not multiply decisions, only right-hand sides change from row to row. Where the
-cost has one piece, cuts are the same at all rows and only prices change: then rows walk over the corners of one program
-(`corners.py`), and those that do not arrive are solved like all others.
+Every row starts from the same place, so that its policy is a function of the row alone: no basis, no solution of
+another row is carried over. Where outcomes do not multiply decisions, only right-hand sides change from row to row.
+Where the cost has one piece, cuts are the same at all rows and only prices change: then rows walk over the corners of
+one program (`corners.py`), and those that do not arrive are solved like all others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a contest of plans found, in numbers and in words."""
+"""What a selection of policies found, in numbers and in words."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from polyhedge._support.frames import as_frame, as_html
 from polyhedge._support.validation import check_alpha, check_count
 
 _MOST_ENTRIES = 100
-"""Rules that a report of a file may name: contests have a dozen."""
+"""Rules that a report of a file may name: selections have a dozen."""
 
-DRAWN_AGAIN = "did best most often when rows were drawn again (more complex rules have a handicap)"
+DRAWN_AGAIN = "did best most often when rows were drawn again (more complex rules have a complexity penalty)"
 """The reason of a mean of rules: the heaviest has won more resamplings than others, not most of them as a rule."""
-CHOSEN_ONCE = "did best (more complex rules have a handicap)"
+CHOSEN_ONCE = "did best (more complex rules have a complexity penalty)"
 """The reason of a single rule, where a mean of decisions is none or some rule has no finite bound."""
 TAKEN_AS_IT_IS = "is taken as it is"
-"""The reason of a policy of the user's own: there was no contest."""
+"""The reason of a policy of the user's own: there was no selection."""
 _DEVELOPED = "that do not calibrate it"
 """Which rows judge: training and learning rows, or those of them that no role in calibration takes."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A rule in the contest, as judged on rows that it had not seen.
+    """A rule in the selection, as scored on rows that it had not seen.
 
     Attributes
     ----------
     rule : what it does, in words.
-    planned_by : the law that plans its cost.
-    bound : mean bound that calibration on the judged rows would give.
+    planned_by : the distribution that plans its cost.
+    bound : mean bound that calibration on the scored rows would give.
     cost : mean realised cost.
-    share : its weight in the plan.
+    share : its weight in the policy.
     """
 
     rule: str
@@ -45,14 +45,14 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class PlanReport:
-    """Which rules make the plan, and how all of them were judged; development rows only.
+class PolicyReport:
+    """Which rules make the policy, and how all of them were scored; development rows only.
 
     Examples
     --------
-    >>> report = PlanReport((Entry("trust the prediction", "scaled", 3.0, 1.0, 1.0),), 0.1, 0.5, 200)
+    >>> report = PolicyReport((Entry("trust the prediction", "scaled", 3.0, 1.0, 1.0),), 0.1, 0.5, 200)
     >>> print(report)
-    Plan for alpha=0.1, caution 0.5, judged on 200 rows that no rule had seen:
+    Policy for alpha=0.1, caution 0.5, scored on 200 rows that no rule had seen:
       trust the prediction: bound 3, cost 1, share 100 %
     >>> report.frontier()[0]["rule"]
     'trust the prediction'
@@ -61,30 +61,30 @@ class PlanReport:
     entries: tuple[Entry, ...]
     alpha: float
     caution: float
-    n_judged: int
+    n_scored: int
     reason: str = DRAWN_AGAIN
 
     def __str__(self) -> str:
         if self.reason == TAKEN_AS_IT_IS:
-            head = f"A policy of your own for alpha={self.alpha:g}, judged on {self.n_judged} rows {_DEVELOPED}:"
+            head = f"A policy of your own for alpha={self.alpha:g}, scored on {self.n_scored} rows {_DEVELOPED}:"
             return "\n".join([head, self._line(self.chosen[0])])
         head = (
-            f"Plan for alpha={self.alpha:g}, caution {self.caution:g}, judged on {self.n_judged} rows that no rule had "
-            "seen:"
+            f"Policy for alpha={self.alpha:g}, caution {self.caution:g}, scored on {self.n_scored} rows that no rule "
+            "had seen:"
         )
         return "\n".join([head, *(self._line(entry) for entry in self.chosen)])
 
     def __repr__(self) -> str:
         rules = ", ".join(f"{entry.rule} ({entry.share:.0%})" for entry in self.chosen)
-        return f"<PlanReport: {rules}; judged on {self.n_judged} rows>"
+        return f"<PolicyReport: {rules}; scored on {self.n_scored} rows>"
 
     def to_frame(self) -> Any:
-        """One row a rule (pandas): how it was judged, and its weight in the plan."""
+        """One row a rule (pandas): how it was scored, and its weight in the policy."""
         names = [field.name for field in fields(Entry)]
         return as_frame({name: [getattr(entry, name) for entry in self.entries] for name in names}, "pandas")
 
     def _repr_html_(self) -> str:
-        """Why this plan, and the rules that it is made of."""
+        """Why this policy, and the rules that it is made of."""
         return as_html(self.why(), self.to_frame().query("share > 0").sort_values("share", ascending=False))
 
     def _line(self, entry: Entry) -> str:
@@ -94,15 +94,15 @@ class PlanReport:
 
     @property
     def chosen(self) -> tuple[Entry, ...]:
-        """The rules of which the plan is the mean, the heaviest first."""
+        """The rules of which the policy is the mean, the heaviest first."""
         return tuple(sorted((entry for entry in self.entries if entry.share), key=lambda entry: -entry.share))
 
     def why(self) -> str:
-        """Why this plan, in words."""
+        """Why this policy, in words."""
         first, simple = self.chosen[0], self.entries[0]
         if self.reason == TAKEN_AS_IT_IS:
             return (
-                f"The decision of {first.rule} {self.reason}. On {self.n_judged} rows {_DEVELOPED} it has a mean cost "
+                f"The decision of {first.rule} {self.reason}. On {self.n_scored} rows {_DEVELOPED} it has a mean cost "
                 f"of {first.cost:.4g}, and calibration there would give a mean bound of {first.bound:.4g}."
             )
         is_other = first != simple and bool(np.isfinite(simple.bound))
@@ -117,13 +117,14 @@ class PlanReport:
         return " ".join(words)
 
     def frontier(self, n: int = 11) -> list[dict[str, Any]]:
-        """Judged bound and cost of the rule that is best at each of n cautions from 0 to 1, without handicaps.
+        """Scored bound and cost of the rule that is best at each of n cautions from 0 to 1, without complexity
+        penalties.
 
-        They are judged on development rows, never calibrated: choose a caution by them, then fit with it.
+        They are scored on development rows, never calibrated: choose a caution by them, then fit with it.
         """
         n, rows = check_count(n, "n", minimum=2), []
         for caution in np.linspace(0, 1, n).tolist():
-            # However little the bound counts, a plan without one is none.
+            # However little the bound counts, a policy without one is none.
             entries = [entry for entry in self.entries if np.isfinite(entry.bound)] or self.entries
             best = entries[int(np.argmin([caution * e.bound + (1 - caution) * e.cost for e in entries]))]
             rows.append({"caution": round(caution, 12), "rule": best.rule, "bound": best.bound, "cost": best.cost})
@@ -134,17 +135,17 @@ class PlanReport:
         return asdict(self)
 
 
-def report_from(state: Mapping[str, Any]) -> PlanReport:
-    """The report with this state; a ValueError where no contest can have made it."""
+def report_from(state: Mapping[str, Any]) -> PolicyReport:
+    """The report with this state; a ValueError where no selection can have made it."""
     if not 0 < len(state["entries"]) <= _MOST_ENTRIES:
-        raise ValueError(f"A contest of plans has 1 to {_MOST_ENTRIES} entries, got {len(state['entries'])}.")
+        raise ValueError(f"A selection of policies has 1 to {_MOST_ENTRIES} entries, got {len(state['entries'])}.")
     entries = tuple(
         Entry(str(one["rule"]), str(one["planned_by"]), *(float(one[name]) for name in ("bound", "cost", "share")))
         for one in state["entries"]
     )
     caution, shares = float(state["caution"]), [entry.share for entry in entries]
     if not (0 <= caution <= 1 and all(0 <= share <= 1 for share in shares) and abs(sum(shares) - 1) < 1e-6):
-        raise ValueError("The shares of the rules of a plan must add up to 1, and caution lie between 0 and 1.")
-    n_judged = check_count(state["n_judged"], "n_judged", minimum=1)
-    reason = str(state.get("reason", PlanReport.reason))  # a file of an older version has none
-    return PlanReport(entries, check_alpha(state["alpha"]), caution, n_judged, reason)
+        raise ValueError("The shares of the rules of a policy must add up to 1, and caution lie between 0 and 1.")
+    n_scored = check_count(state["n_scored"], "n_scored", minimum=1)
+    reason = str(state.get("reason", PolicyReport.reason))  # a file of an older version has none
+    return PolicyReport(entries, check_alpha(state["alpha"]), caution, n_scored, reason)

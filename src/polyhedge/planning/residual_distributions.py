@@ -1,7 +1,7 @@
-r"""Laws of the outcome at a row, made from residuals of rows that the predictor had not seen.
+r"""Distributions of the outcome at a row, made from residuals of rows that the predictor had not seen.
 
-A law says that the outcome at x is one of $f(x) + m(x) + s(x)\,e_i$, with probabilities $w_i(x)$, where the points
-$e_i$ are residuals $y_i - f(x_i) - m(x_i)$ divided by $s(x_i)$. Members differ in what they let depend on x:
+A distribution says that the outcome at x is one of $f(x) + m(x) + s(x)\,e_i$, with probabilities $w_i(x)$, where the
+points $e_i$ are residuals $y_i - f(x_i) - m(x_i)$ divided by $s(x_i)$. Members differ in what they let depend on x:
 
 | name | centre m(x) | spread s(x) | weights w(x) |
 |---|---|---|---|
@@ -9,9 +9,10 @@ $e_i$ are residuals $y_i - f(x_i) - m(x_i)$ divided by $s(x_i)$. Members differ 
 | scaled    | 0 | a forest of the residuals' size | equal |
 | corrected | a forest of the residuals | a forest of what it leaves | equal |
 | weighted  | 0 | 1 | leaves shared in a forest of the residuals and their sizes (`leaf_weights.py`) |
-| marginal  | 0 | 1 | the same by a forest an outcome: a law of each outcome by itself, which says nothing of sums |
+| marginal  | 0 | 1 | the same by a forest an outcome: a distribution of each outcome by itself, which says nothing of
+sums |
 
-Nothing here may see calibration rows: a law shapes the plan that they guard.
+Nothing here may see calibration rows: a distribution shapes the policy that they guard.
 """
 
 from __future__ import annotations
@@ -29,31 +30,31 @@ from polyhedge.data.splits import evenly_chosen
 from polyhedge.learners.forest import Forest
 from polyhedge.planning.leaf_weights import LeafWeights
 
-EVEN_LAWS = ("uniform", "scaled", "corrected")
-"""Laws whose points are all equally likely, from simple to complex."""
-LAWS = (*EVEN_LAWS, "weighted", "marginal")
+EVEN_DISTRIBUTIONS = ("uniform", "scaled", "corrected")
+"""Distributions whose points are all equally likely, from simple to complex."""
+DISTRIBUTIONS = (*EVEN_DISTRIBUTIONS, "weighted", "marginal")
 """All of them, from simple to complex."""
-# Rows that a leaf must have: fewer make sharp local laws, which overfit where nothing is to be found.
+# Rows that a leaf must have: fewer make sharp local distributions, which overfit where nothing is to be found.
 _LEAF_OF_SPREAD, _LEAF_OF_CENTER, _LEAF_OF_WEIGHTS = 10, 5, 10
 # Sizes beyond these shares of the mean are held to be chance.
 _LEAST_SIZE, _LARGEST_SIZE = 1 / 8, 8.0
 _WEIGHTED_ROWS = 4096
 """Rows whose weights are looked at together: some hundred numbers each."""
 MOST_POINTS = 3000
-"""Residuals that a law keeps at most, evenly chosen: all of them are needed at every row, and stored."""
+"""Residuals that a distribution keeps at most, evenly chosen: all of them are needed at every row, and stored."""
 
 
 @dataclass(frozen=True, eq=False)
-class PlanRows:
-    """Rows that plans are made from: features, predictions by models that had not seen them, outcomes.
+class DevelopmentRows:
+    """Rows that policies are made from: features, predictions by models that had not seen them, outcomes.
 
     Attributes
     ----------
     X : features, row by row.
     centers, outcomes : (n, d)
     values : (n, t) of the problem's parameters.
-    blocks : (n,) number of the fold of each row; whatever is fitted is judged on folds it has not seen.
-    in_time : whether folds follow one another in time: each is then judged by earlier ones alone.
+    blocks : (n,) number of the fold of each row; whatever is fitted is scored on folds it has not seen.
+    in_time : whether folds follow one another in time: each is then scored by earlier ones alone.
     """
 
     X: Any
@@ -66,25 +67,25 @@ class PlanRows:
     def __len__(self) -> int:
         return len(self.centers)
 
-    def take(self, rows: Indices) -> PlanRows:
+    def take(self, rows: Indices) -> DevelopmentRows:
         """Some of the rows."""
         centers, outcomes, values = (part[rows] for part in (self.centers, self.outcomes, self.values))
-        return PlanRows(take_rows(self.X, rows), centers, outcomes, values, self.blocks[rows], self.in_time)
+        return DevelopmentRows(take_rows(self.X, rows), centers, outcomes, values, self.blocks[rows], self.in_time)
 
-    def thinned(self, most: int) -> PlanRows:
+    def thinned(self, most: int) -> DevelopmentRows:
         """An even choice of at most so many rows, in their order."""
         return self if len(self) <= most else self.take(evenly_chosen(len(self), most))
 
     def folds(self) -> list[tuple[Indices, Indices]]:
-        """Rows that are judged, and those that they are judged by: all other folds, in time the earlier ones."""
+        """Rows that are scored, and those that they are scored by: all other folds, in time the earlier ones."""
         numbers = np.unique(self.blocks)
         if not self.in_time:
             return [(np.flatnonzero(self.blocks == k), np.flatnonzero(self.blocks != k)) for k in numbers]
         return [(np.flatnonzero(self.blocks == k), np.flatnonzero(self.blocks < k)) for k in numbers[1:]]
 
 
-class PlacedLaw(NamedTuple):
-    """A law at N rows: centres (N, d), spreads (N,) and weights (N, n) of its points.
+class PlacedDistribution(NamedTuple):
+    """A distribution at N rows: centres (N, d), spreads (N,) and weights (N, n) of its points.
 
     There are no weights where all points are equally likely, one matrix of them, or one an outcome.
     """
@@ -95,7 +96,7 @@ class PlacedLaw(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Law:
+class ResidualDistribution:
     """The outcome at x is f(x) + m(x) + s(x) e_i with probability w_i(x).
 
     Attributes
@@ -112,12 +113,12 @@ class Law:
     spread: Forest | None = None
     weights: tuple[LeafWeights, ...] = ()
 
-    def placed(self, X: Any, centers: Array) -> PlacedLaw:
-        """The law at rows with predictions `centers`."""
-        return PlacedLaw(*self.at(X, centers), tuple(each(X, centers) for each in self.weights))
+    def placed(self, X: Any, centers: Array) -> PlacedDistribution:
+        """The distribution at rows with predictions `centers`."""
+        return PlacedDistribution(*self.at(X, centers), tuple(each(X, centers) for each in self.weights))
 
-    def parts(self, X: Any, centers: Array) -> Iterator[tuple[slice, PlacedLaw]]:
-        """The law at stretches of the rows: weights of all of them at once might not fit into memory."""
+    def parts(self, X: Any, centers: Array) -> Iterator[tuple[slice, PlacedDistribution]]:
+        """The distribution at stretches of the rows: weights of all of them at once might not fit into memory."""
         step = _WEIGHTED_ROWS if self.weights else max(len(centers), 1)
         for k in range(0, len(centers), step):
             part = slice(k, k + step)
@@ -125,7 +126,7 @@ class Law:
             yield part, self.placed(own, centers[part])
 
     def outcomes(self, X: Any, centers: Array) -> Iterator[Array]:
-        """Row by row the outcomes (n, d) that the law holds possible."""
+        """Row by row the outcomes (n, d) that the distribution holds possible."""
         for _, at in self.parts(X, centers):
             for i, (center, scale) in enumerate(zip(at.centers, at.scales, strict=True)):
                 seen = self.points[at.weights[0][[i]].indices] if at.weights else self.points
@@ -138,7 +139,7 @@ class Law:
         return moved, scales
 
     def state(self) -> dict[str, Any]:
-        """Plain values from which `law_from` makes the same law."""
+        """Plain values from which `law_from` makes the same distribution."""
         forests = {"center": self.center, "spread": self.spread}
         weights = {"weights": [each.state() for each in self.weights]} if self.weights else {}
         return {"name": self.name, "points": self.points, **weights} | {
@@ -146,18 +147,24 @@ class Law:
         }
 
 
-def law_from(state: Mapping[str, Any], n_outcomes: int) -> Law:
-    """The law with this state; a ValueError where no fit can have made it."""
+def distribution_from(state: Mapping[str, Any], n_outcomes: int) -> ResidualDistribution:
+    """The distribution with this state; a ValueError where no fit can have made it."""
     points, outputs = state["points"], {"center": n_outcomes, "spread": 1}
-    if state["name"] not in LAWS or not is_sample(points, n_outcomes):
-        raise ValueError(f"A law must have a known name and at most {MOST_POINTS} residuals of {n_outcomes} outcomes.")
+    if state["name"] not in DISTRIBUTIONS or not is_sample(points, n_outcomes):
+        raise ValueError(
+            f"A distribution must have a known name and at most {MOST_POINTS} residuals of {n_outcomes} outcomes."
+        )
     forests = {name: None if state[name] is None else Forest.from_state(state[name]) for name in outputs}
     weights = tuple(LeafWeights.from_state(one, len(points)) for one in state.get("weights", ()))
     if len(weights) != n_weights(state["name"], n_outcomes):
-        raise ValueError("A law must have weights of its residuals as its name says: none, one, or one an outcome.")
+        raise ValueError(
+            "A distribution must have weights of its residuals as its name says: none, one, or one an outcome."
+        )
     known = {"scaled": {"spread"}, "corrected": {"center", "spread"}}.get(state["name"], set())
     if known != {name for name, forest in forests.items() if forest is not None}:
-        raise ValueError("A law must have forests for its centre and its spread as its name says, and no others.")
+        raise ValueError(
+            "A distribution must have forests for its centre and its spread as its name says, and no others."
+        )
     for k, each in enumerate(weights):
         name = f"weights {k}"
         forests[name], outputs[name] = each.forest, 2 * (n_outcomes if len(weights) == 1 else 1)
@@ -165,8 +172,10 @@ def law_from(state: Mapping[str, Any], n_outcomes: int) -> Law:
         if forest is not None and (
             forest.value.shape[1] != outputs[name] or len(forest.fill) != len(forest.columns) + n_outcomes
         ):
-            raise ValueError("A forest of a law must look at the prediction of each outcome, and predict as many.")
-    return Law(state["name"], points, forests["center"], forests["spread"], weights)
+            raise ValueError(
+                "A forest of a distribution must look at the prediction of each outcome, and predict as many."
+            )
+    return ResidualDistribution(state["name"], points, forests["center"], forests["spread"], weights)
 
 
 def is_sample(points: Array, n_outcomes: int) -> bool:
@@ -176,28 +185,30 @@ def is_sample(points: Array, n_outcomes: int) -> bool:
 
 
 def padded(points: Array, n_values: int) -> Array:
-    """Points of a law over [outcome, parameters]: parameters are known, no residual moves them."""
+    """Points of a distribution over [outcome, parameters]: parameters are known, no residual moves them."""
     return np.hstack([points, np.zeros((len(points), n_values))])
 
 
 def n_weights(name: str, n_outcomes: int) -> int:
-    """How many forests weigh the residuals of a law of this name."""
+    """How many forests weigh the residuals of a distribution of this name."""
     return {"weighted": 1, "marginal": n_outcomes}.get(name, 0)
 
 
-def fit_laws(names: Sequence[str], samples: PlanRows, seed: int) -> dict[str, Law]:
-    """Laws by name from development rows, from simple to complex: what one has in common with another is grown once."""
-    laws: dict[str, Law] = {}
-    for name in sorted(names, key=LAWS.index):
-        laws[name] = fit_law(name, samples, seed, laws.get("scaled"))
-    return laws
+def fit_distributions(names: Sequence[str], samples: DevelopmentRows, seed: int) -> dict[str, ResidualDistribution]:
+    """Distributions by name from development rows, from simple to complex: what one has in common with another is
+    grown once.
+    """
+    distributions: dict[str, ResidualDistribution] = {}
+    for name in sorted(names, key=DISTRIBUTIONS.index):
+        distributions[name] = fit_distribution(name, samples, seed, distributions.get("scaled"))
+    return distributions
 
 
-def says_the_same(law: Law, other: Law) -> bool:
-    """Whether two laws surely say the same of every row: forests that tell chance are held back to nothing."""
-    if law.weights or other.weights or not np.array_equal(law.points, other.points):
+def says_the_same(distribution: ResidualDistribution, other: ResidualDistribution) -> bool:
+    """Whether two distributions surely say the same of every row: forests that tell chance are held back to nothing."""
+    if distribution.weights or other.weights or not np.array_equal(distribution.points, other.points):
         return False
-    pairs = ((law.center, other.center, 0.0), (law.spread, other.spread, 1.0))
+    pairs = ((distribution.center, other.center, 0.0), (distribution.spread, other.spread, 1.0))
     return all(a is b or (_is_always(a, middle) and _is_always(b, middle)) for a, b, middle in pairs)
 
 
@@ -205,36 +216,41 @@ def _is_always(forest: Forest | None, value: float) -> bool:
     return forest is None or bool((forest.value == value).all())
 
 
-def fit_law(name: str, samples: PlanRows, seed: int, scaled: Law | None = None) -> Law:
-    """The law of this name from development rows; `scaled` is that law of the same rows, where it is known."""
+def fit_distribution(
+    name: str, samples: DevelopmentRows, seed: int, scaled: ResidualDistribution | None = None
+) -> ResidualDistribution:
+    """The distribution of this name from development rows; `scaled` is that distribution of the same rows, where it is
+    known.
+    """
     residuals, center, spread = samples.outcomes - samples.centers, None, None
     kept = evenly_chosen(len(residuals), MOST_POINTS)
-    if name not in EVEN_LAWS:
+    if name not in EVEN_DISTRIBUTIONS:
         X, centers, points = take_rows(samples.X, kept), samples.centers[kept], residuals[kept]
         parts = [points] if name == "weighted" else np.split(points, points.shape[1], axis=1)
         # Trees part rows by the centre and by the spread of their residuals, whichever tells more.
         targets = [np.hstack([part, np.abs(part)]) for part in parts]
         weights = [LeafWeights.fit(X, centers, one, min_leaf=_LEAF_OF_WEIGHTS, seed=seed) for one in targets]
-        return Law(name, points, weights=tuple(weights))
+        return ResidualDistribution(name, points, weights=tuple(weights))
     if name == "corrected":
         forest, said = Forest.fit(samples.X, samples.centers, residuals, min_leaf=_LEAF_OF_CENTER, seed=seed)
         center, said = _held_back(forest, said, residuals, np.zeros(residuals.shape[1]))
         if scaled is not None and _is_always(center, 0.0):  # what it leaves are the same residuals
-            return Law(name, scaled.points, center, scaled.spread)
+            return ResidualDistribution(name, scaled.points, center, scaled.spread)
         residuals = residuals - said
     if name in ("scaled", "corrected"):
         sizes = _residual_sizes(residuals)[:, None]
         forest, said = Forest.fit(samples.X, samples.centers, sizes, min_leaf=_LEAF_OF_SPREAD, seed=seed)
         spread, said = _held_back(forest, said, sizes, np.ones(1))
         residuals = residuals / _sizes_within(said)[:, None]
-    return Law(name, residuals[kept], center, spread)
+    return ResidualDistribution(name, residuals[kept], center, spread)
 
 
 def _held_back(forest: Forest, said: Array, targets: Array, middle: Array) -> tuple[Forest, Array]:
     """The forest drawn towards `middle` (k,) by as much as it overstates, and what it then says of unseen rows (n, k).
 
     The slope of the targets on what trees say that had not seen them is 1 for a forest that is right, and 0 for one
-    that tells chance: kept is the share of each output that this slope leaves, so that a law is no worse for looking.
+    that tells chance: kept is the share of each output that this slope leaves, so that a distribution is no worse for
+    looking.
     """
     told, true = said - middle, targets - middle
     told, true = told - told.mean(axis=0), true - true.mean(axis=0)

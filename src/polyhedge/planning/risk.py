@@ -1,4 +1,4 @@
-r"""The cost of a decision over a law: all its samples, their risk, and cuts that bound the risk from below.
+r"""The cost of a decision over a distribution: all its samples, their risk, and cuts that bound the risk from below.
 
 A piece of the cost is biaffine, $[1, z]^\top M_l [1, u]$. At $u = c + s\,e_i$ it is $s\,v_l^\top e_i + w_l$ with
 $v_l$ and $w_l$ affine in z, so that the risk of the joint part of the cost,
@@ -119,7 +119,7 @@ class Cuts:
 
 @dataclass(frozen=True, eq=False)
 class JointCost:
-    """The part of the cost that mixes decision and outcome, over all points (n, d) of a law."""
+    """The part of the cost that mixes decision and outcome, over all points (n, d) of a distribution."""
 
     total: SumOfMaxima
     points: Array

@@ -7,7 +7,7 @@ $\zeta_i = (z_i - \beta_i c_{j(i)} - \kappa_i) / s$, whose slopes are the same a
 price $\lambda$ on the row every decision is a look-up, and $\lambda$ is found by halving.
 
 The tail of a sum is not the sum of tails. A tail rule takes the latter, which is what the tail would be if the worst
-came to all terms at once: more careful than the tail of the sum, and judged like any other rule.
+came to all terms at once: more careful than the tail of the sum, and scored like any other rule.
 """
 
 from __future__ import annotations

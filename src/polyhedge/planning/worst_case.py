@@ -1,8 +1,8 @@
 r"""The worst case over a learned set as a risk: $\max_{e \in P}\, g(z, c(x) + s(x)\,e)$, known by cuts like any other.
 
-P is a polyhedron that covers a share of the residuals of a law and is learned for the decision, by a short descent from
-the one-sided box. A cut is the piece and the residual of P that are worst at some row: of the residuals only finitely
-many, the vertices, can be that, so that cuts found at some rows serve all of them.
+P is a polyhedron that covers a share of the residuals of a distribution and is learned for the decision, by a short
+descent from the one-sided box. A cut is the piece and the residual of P that are worst at some row: of the residuals
+only finitely many, the vertices, can be that, so that cuts found at some rows serve all of them.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from polyhedge.sets import Polyhedron, facets_of
 from polyhedge.solvers.linear import maximise_linear
 
 _LEARNER = Descent(n_steps=25, starts=("one-sided",), final_width=0.08, max_contexts=25)
-"""Sets are learned for every fold of a contest, so that it must be short: 0.03 seconds with two outcomes. The width is
-that of the default learner: single residuals are not trusted."""
+"""Sets are learned for every fold of a selection, so that it must be short: 0.03 seconds with two outcomes. The width
+is that of the default learner: single residuals are not trusted."""
 _MOST_SAMPLES = 200
 """Residuals that a set is learned from: more take longer and hardly move so few facets."""
 _MOST_PIECES = 8
@@ -38,7 +38,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def takes_sets(problem: PlanProblem) -> bool:
-    """Whether the worst case over a set is a rule of the contest.
+    """Whether the worst case over a set is a rule of the selection.
 
     Not where the cost has many pieces or none, falls apart into a term a decision (quantiles of single outcomes decide
     then, without a program), or takes parameters row by row.
@@ -49,9 +49,9 @@ def takes_sets(problem: PlanProblem) -> bool:
 
 
 def learned_set(problem: DecisionProblem, points: Array, centers: Array, share: float) -> Polyhedron | None:
-    """A set that covers this share of the points (n, d) of a law, learned for decisions around centers (m, d).
+    """A set that covers this share of the points (n, d) of a distribution, learned for decisions around centers (m, d).
 
-    None where no set has a finite worst case: the rule has no plan then.
+    None where no set has a finite worst case: the rule has no policy then.
     """
     n = min(len(points), len(centers), _MOST_SAMPLES)
     # Of few residuals all are covered; a level that is rounded down would ask for one more than there are.
@@ -61,7 +61,7 @@ def learned_set(problem: DecisionProblem, points: Array, centers: Array, share: 
     try:
         learned = _LEARNER.learn(Samples(*few, relaxed, alpha), random_state=0).set
     except NoSolutionError as error:
-        _LOG.info("no set is learned for a plan: %s", error)
+        _LOG.info("no set is learned for a policy: %s", error)
         return None
     return facets_of(learned)
 
@@ -70,28 +70,28 @@ def learned_set(problem: DecisionProblem, points: Array, centers: Array, share: 
 class WorstCost:
     """The part of the cost that mixes decision and outcome, over a polyhedron of residuals at radius 0."""
 
-    law: JointCost
+    distribution: JointCost
     shape: Polyhedron
     points: Array = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "points", self.law.points)
+        object.__setattr__(self, "points", self.distribution.points)
 
     @cached_property
     def _pieces(self) -> JointCost:
         """The cost as one maximum."""
-        pieces = self.law.total.expanded()
+        pieces = self.distribution.total.expanded()
         return JointCost(SumOfMaxima(np.zeros_like(pieces[0]), (pieces,)), self.points)
 
     @property
     def matrices(self) -> Array:
         """All pieces (P, 1 + p, 1 + d) of the cost."""
-        return self.law.matrices
+        return self.distribution.matrices
 
     @property
     def groups(self) -> list[range]:
         """The pieces of each maximum."""
-        return self.law.groups
+        return self.distribution.groups
 
     def cuts(self, z: Array, centers: Array, scales: Array, risk: Risk) -> list[tuple[Array, Cuts]]:
         """The worst case (N,) of the joint cost at each row, and the cut that each row gives: one term."""
@@ -100,8 +100,8 @@ class WorstCost:
     def cuts_and_deviation(
         self, z: Array, centers: Array, scales: Array, risk: Risk
     ) -> tuple[list[tuple[Array, Cuts]], Array]:
-        """The same, and how far costs differ over the law's points at each row (N,)."""
-        deviation = np.asarray(self.law.samples(z, centers, scales).std(axis=1))
+        """The same, and how far costs differ over the distribution's points at each row (N,)."""
+        deviation = np.asarray(self.distribution.samples(z, centers, scales).std(axis=1))
         v, w = (part[:, 1:] for part in self._pieces.sides(z, centers))  # the first piece is a base of zeros
         worst, reach = self._supports(v.reshape(-1, v.shape[2]))
         values = w + scales[:, None] * reach.reshape(w.shape)

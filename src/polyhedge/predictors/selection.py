@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 COMPARED = ("smooth-ridge", "ridge", "forest", "boosting")
-"""What takes part in the contest, the first among equals first."""
+"""What takes part in the selection, the first among equals first."""
 _MOST_CATEGORIES = 30
 """Kinds of a column that get a column of their own; rarer ones share one."""
 _TRIED_ROWS = 200
@@ -58,7 +58,7 @@ _MOST_ROWS = 2000
 _N_FOLDS = 3
 """The fewest folds that train on most of the rows."""
 _BITS = 32
-"""Bits of a column's spread that the contest sees: the rest is below any noise, and other units would change it."""
+"""Bits of a column's spread that the selection sees: the rest is below any noise, and other units would change it."""
 # From hardly any shrinkage to nearly all, a step of ten each: features are standardised.
 _RIDGE_PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 
@@ -249,7 +249,7 @@ def _best(
     weights: Array | None,
     otherwise: str,
 ) -> tuple[str, str]:
-    """The contest; `otherwise` is taken where there are too few rows for one."""
+    """The selection; `otherwise` is taken where there are too few rows for one."""
     if len(X) > _MOST_ROWS:
         chosen = np.sort(np.random.default_rng(random_state).choice(len(X), _MOST_ROWS, replace=False))
         X, Y, groups = take_rows(X, chosen), Y[chosen], None if groups is None else groups[chosen]

@@ -92,7 +92,7 @@ def own_predictor(family: UsualAnswers) -> ValueError:
 
 
 class UsualAnswers(Protocol):
-    """What a family is asked beside its regions, with the answers of one that is made of no set and of no contest."""
+    """What a family is asked beside its regions, with the answers of one that is made of no set and of no selection."""
 
     @property
     def sets(self) -> ScaledSet | None:
@@ -105,7 +105,9 @@ class UsualAnswers(Protocol):
 
     @property
     def report(self) -> Any:
-        """How the plan was chosen, a `polyhedge.planning.PlanReport`; None where there was no contest of plans."""
+        """How the policy was chosen, a `polyhedge.planning.PolicyReport`; None where there was no selection of
+        policies.
+        """
         return None
 
     @property
@@ -146,7 +148,7 @@ class UsualAnswers(Protocol):
         return self.report is not None
 
     def refitted(self, predictor: Predictor, rows: Any, seed: int) -> RegionFamily:
-        """The same rules on newer rows, `polyhedge.planning.PlanRows` that this predictor had not seen."""
+        """The same rules on newer rows, `polyhedge.planning.DevelopmentRows` that this predictor had not seen."""
         raise own_predictor(self)
 
     def moved(self, predictor: Predictor, X: Any) -> RegionFamily:

@@ -1,6 +1,6 @@
-r"""The path of plans: decisions of growing caution for each row, for problems with uncertain constraints.
+r"""The path of policies: decisions of growing caution for each row, for problems with uncertain constraints.
 
-A margin on the cost cannot repair a decision that breaks a constraint. So a path of plans is frozen for each row,
+A margin on the cost cannot repair a decision that breaks a constraint. So a path of policies is frozen for each row,
 $k \mapsto (z_k(x), v_k(x))$ for k = 0, ..., K - 1, made from training and learning rows only. The promise is kept at
 step k where $g(z_k(x), y) \le v_k(x)$ and all uncertain constraints hold for $z_k(x)$ and y. The score of an outcome is
 the smallest k from which it is kept at *every* later step,
@@ -17,7 +17,7 @@ at k, an integer of at least $S(X, Y)$ and at most $K - 1$. Nothing was asked of
 path: it need not be monotone.
 
 Where the radius is infinite, more than a share alpha of calibration rows fell off the path, and a new row is refused.
-What is asked of a path is what is asked of a plan, see `regions/guard.py`: rows are planned alone, to the last bit.
+What is asked of a path is what is asked of a policy, see `regions/guard.py`: rows are planned alone, to the last bit.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from polyhedge.regions.cost_guard import (
     Planned,
     dearest_outcomes,
     facets_of_plan,
-    has_plan,
+    has_policy,
     region_of_facets,
 )
 from polyhedge.regions.cost_levels import CostRegion
@@ -50,28 +50,28 @@ from polyhedge.solvers.program import Status
 
 REFUSED = (
     "More than a share alpha of the calibration rows that count here break the bound or a constraint even at the most "
-    "cautious plan, so that nothing can be promised. Raise alpha, calibrate on more rows, loosen the constraints or "
+    "cautious policy, so that nothing can be promised. Raise alpha, calibrate on more rows, loosen the constraints or "
     'widen the decisions that are allowed, or use guarantee="outcome"'
 )
 _NOT_KEPT = (
-    "no plan keeps bound and uncertain constraints together, not even with as much margin as there is room for, and no "
-    "more than alpha of them may be such. Relax the constraints, bound the decision more widely or raise alpha; "
-    'guarantee="outcome" tells which constraints cannot be met, and plan= guards a decision of your own.'
+    "no policy keeps bound and uncertain constraints together, not even with as much margin as there is room for, and "
+    "no more than alpha of them may be such. Relax the constraints, bound the decision more widely or raise alpha; "
+    'guarantee="outcome" tells which constraints cannot be met, and policy= guards a decision of your own.'
 )
 
 
 class Steps(Protocol):
-    """A path of plans at N rows."""
+    """A path of policies at N rows."""
 
-    def plan(self, step: int, rows: Indices) -> Planned:
-        """The plans of some of the rows at one step."""
+    def decide(self, step: int, rows: Indices) -> Planned:
+        """The policies of some of the rows at one step."""
 
     def take(self, rows: Indices) -> Steps:
         """The path at some of the rows."""
 
 
-class PathPlan(Protocol):
-    """Plans of growing caution for each row, as functions of the row alone.
+class PathPolicy(Protocol):
+    """Policies of growing caution for each row, as functions of the row alone.
 
     `Developed` and `WithOutcomes` say what more it may have.
     """
@@ -82,7 +82,7 @@ class PathPlan(Protocol):
 
     @property
     def n_steps(self) -> int:
-        """How many plans there are for a row."""
+        """How many policies there are for a row."""
 
     def at(self, features: Any, centers: Array, values: Array, work: Work = ...) -> Steps:
         """The path at N rows, by features, predictions (N, d) and flat values (N, t) of the problem's parameters."""
@@ -97,47 +97,47 @@ class Path(UsualAnswers):
 
     Attributes
     ----------
-    problem, predictor, plan : what is decided, and how.
+    problem, predictor, policy : what is decided, and how.
     grid : of the predictions that are planned with; None where these are rounded in shares of themselves.
     """
 
     problem: DecisionProblem
     predictor: Predictor
-    plan: PathPlan
+    policy: PathPolicy
     grid: Grid | None = None
     kind: ClassVar[str] = "path"
     guarantee: ClassVar[str] = "cost"
     scores_need_parameters: ClassVar[bool] = True
     scores_are_steps: ClassVar[bool] = True
     trains_on_learning_rows: ClassVar[bool] = True
-    made_of: ClassVar[str] = "a path of plans with growing margins; calibration chose how far to go"
+    made_of: ClassVar[str] = "a path of policies with growing margins; calibration chose how far to go"
     why_infinite: ClassVar[str] = _NOT_KEPT
 
     @property
     def report(self) -> Any:
         """How the path was chosen; None where it was not developed."""
-        return self.plan.report if isinstance(self.plan, Developed) else None
+        return self.policy.report if isinstance(self.policy, Developed) else None
 
     def refitted(self, predictor: Predictor, rows: Any, seed: int) -> Path:
         """The path that newer rows develop."""
-        if not isinstance(self.plan, Developed):
+        if not isinstance(self.policy, Developed):
             raise own_predictor(self)
-        return replace(self, predictor=predictor, plan=self.plan.refitted(rows, seed), grid=Grid.of(rows.centers))
+        return replace(self, predictor=predictor, policy=self.policy.refitted(rows, seed), grid=Grid.of(rows.centers))
 
     def worst_outcomes(self, features: Any, decided: Decisions, values: Array) -> Array:
-        """For each row (N, d) the dearest outcome of the path's law at which it keeps bound and constraints.
+        """For each row (N, d) the dearest outcome of the path's distribution at which it keeps bound and constraints.
 
         An illustration, as of a guard; NaN where there is none, and where a row is refused.
         """
         centers = steady_predictions(self.predictor, features, self.grid)
-        return dearest_outcomes(self.problem, self.plan, features, centers, decided, values)
+        return dearest_outcomes(self.problem, self.policy, features, centers, decided, values)
 
     def at(self, features: Any, values: Array | None = None, work: Work = DEFAULT_WORK) -> PlacedPath:
         """The path at these rows; nothing is planned yet."""
         centers = steady_predictions(self.predictor, features, self.grid)
         known = np.zeros((len(centers), 0)) if values is None else values
         return PlacedPath(
-            self.problem, centers, known, self.plan.at(features, centers, known, work), self.plan.n_steps, work
+            self.problem, centers, known, self.policy.at(features, centers, known, work), self.policy.n_steps, work
         )
 
 
@@ -164,15 +164,15 @@ class PlacedPath:
 
     def _keeps(self, step: int, rows: Indices, outcomes: Array) -> Mask:
         """Which of the rows keep bound and constraints at this step."""
-        planned = self.steps.plan(step, rows)
-        kept, own = np.zeros(len(rows), dtype=bool), np.flatnonzero(has_plan(planned))
+        planned = self.steps.decide(step, rows)
+        kept, own = np.zeros(len(rows), dtype=bool), np.flatnonzero(has_policy(planned))
         at = planned.z[own], outcomes[own], self.values[rows[own]]
         is_within = self.problem.evaluate(*at) <= planned.v[own]
         kept[own] = is_within & (self.problem.violations(*at) == 0).all(axis=1)
         return kept
 
     def decide(self, radii: Array) -> Decisions:
-        """The plan of each row at its step; refused where the radius is infinite."""
+        """The policy of each row at its step; refused where the radius is infinite."""
         steps, n_done = self._steps(radii), 0
         parts, order = list[Decisions](), list[Indices]()
         for step in np.unique(steps):
@@ -190,8 +190,8 @@ class PlacedPath:
         return np.where(np.isfinite(radii), steps, self.n_steps)
 
     def _decided(self, step: int, rows: Indices) -> Decisions:
-        planned = self.steps.plan(step, rows)
-        return planned.decisions(self.problem, np.where(has_plan(planned), planned.v, np.nan))
+        planned = self.steps.decide(step, rows)
+        return planned.decisions(self.problem, np.where(has_policy(planned), planned.v, np.nan))
 
     def _refused(self, n: int) -> Decisions:
         status = all_optimal(n)
@@ -206,20 +206,20 @@ class PlacedPath:
         first = int(self._steps(np.array([radius]))[0])
         if first == self.n_steps:
             raise ValueError(f"There is no region at an infinite radius. {REFUSED}.")
-        plans = [self.steps.plan(step, np.array([row])) for step in range(first, self.n_steps)]
-        if radius < 0 or not all(has_plan(planned).all() for planned in plans):  # no outcome has such a score
+        policies = [self.steps.decide(step, np.array([row])) for step in range(first, self.n_steps)]
+        if radius < 0 or not all(has_policy(planned).all() for planned in policies):  # no outcome has such a score
             return CostRegion(problem, Polyhedron(np.vstack([np.eye(d), -np.eye(d)]), np.ones(2 * d)), center)
-        facets = [facets_of_plan(problem, planned.z, float(planned.v[0])) for planned in plans]
+        facets = [facets_of_plan(problem, planned.z, float(planned.v[0])) for planned in policies]
         W, h = np.vstack([W for W, _ in facets]), np.concatenate([h for _, h in facets])
         return region_of_facets(problem, W, h, center)
 
     def volume(self, radii: Array) -> Volume:
-        """A ValueError: the region of a plan is open towards all outcomes that cannot hurt its decision."""
+        """A ValueError: the region of a policy is open towards all outcomes that cannot hurt its decision."""
         raise ValueError(NO_VOLUME)
 
     def radii_of(self, bounds: Array, own: Array) -> Array:
         """A ValueError: several steps may have the same bound."""
-        raise ValueError(BOUNDS_TELL_NOTHING.format("step of a path of plans"))
+        raise ValueError(BOUNDS_TELL_NOTHING.format("step of a path of policies"))
 
     def take(self, rows: Indices) -> Self:
         """The paths of some of the rows."""

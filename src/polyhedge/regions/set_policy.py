@@ -1,4 +1,4 @@
-"""The plan of a learned set: its min-max decisions, guarded by what they cost."""
+"""The policy of a learned set: its min-max decisions, guarded by what they cost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class MeanCosts(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class SetPlan:
+class SetPolicy:
     """The min-max decisions over a learned set, by default at the radius that it was learned at.
 
     Every row is decided by itself, unless a closed form gives the same to the last bit for many: a pool of decisions
@@ -50,7 +50,7 @@ class SetPlan:
     costs: MeanCosts | None = None
     kind: ClassVar[str] = "set"
 
-    def plan(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> Planned:
+    def decide(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> Planned:
         """Robust decisions and their worst-case costs at the fixed radius."""
         placed = self.sets.around(centers, features, values, work)
         together = self._is_steady(placed)
@@ -81,8 +81,8 @@ class SetPlan:
                 work.progress(len(decisions), n)
         return joined(decisions, [np.array([i]) for i in range(n)])
 
-    def over(self, sets: ScaledSet) -> SetPlan:
-        """The same plan over other sets."""
+    def over(self, sets: ScaledSet) -> SetPolicy:
+        """The same policy over other sets."""
         return replace(self, sets=sets)
 
     def state(self) -> Mapping[str, Any]:

@@ -36,7 +36,7 @@ class Status(StrEnum):
     UNBOUNDED = "unbounded: the cost can be lowered without limit"
     UNBOUNDED_SET = "unbounded set: the worst-case cost is infinite for every decision"
     EMPTY_SET = "empty set: the uncertainty set and the known support of the outcome do not meet"
-    REFUSED = "refused: no plan keeps what would be promised"
+    REFUSED = "refused: no policy keeps what would be promised"
     NOT_DECIDED = "not decided: a value that the row needs is missing or cannot be used"
     FAILED = "failed: the solver could not solve the problem"
 

@@ -1,7 +1,7 @@
 """Charging against day-ahead prices through the price crisis: radii that follow outcomes, beside one that does not.
 
-Ten MWh are charged a day, at most one an hour; the predictor, a plan and its first radius know the years 2015 to 2019,
-and the days from 2020 to 2024 come one after another. The plan is fixed, so that only the radius can follow.
+Ten MWh are charged a day, at most one an hour; the predictor, a policy and its first radius know the years 2015 to
+2019, and the days from 2020 to 2024 come one after another. The policy is fixed, so that only the radius can follow.
 """
 
 from __future__ import annotations

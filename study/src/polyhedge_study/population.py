@@ -75,8 +75,8 @@ def descend_from_box(
     start = _with_facets_between(objective, box)
     scale = float(np.median(np.abs(objective.residuals)))
     # Judging takes a decision for each context: some of them, every so many steps.
-    judged_on = rng.choice(objective.n, min(objective.n, 2000), replace=False)
-    best, best_value = start, objective.value(start, judged_on)
+    scored_on = rng.choice(objective.n, min(objective.n, 2000), replace=False)
+    best, best_value = start, objective.value(start, scored_on)
     W, b = start.W, start.b
     for t in range(n_steps):
         contexts = rng.choice(objective.n, min(objective.n, batch_size), replace=False)
@@ -86,7 +86,7 @@ def descend_from_box(
             break
         W, b = _step(objective, W, b, gradient, step_size * 0.01 ** (t / n_steps), scale)
         shape = Polyhedron(W, b)
-        if (t + 1) % 25 == 0 and (value := objective.value(shape, judged_on)) < best_value:
+        if (t + 1) % 25 == 0 and (value := objective.value(shape, scored_on)) < best_value:
             best, best_value = shape, value
     return closed(objective, best)
 

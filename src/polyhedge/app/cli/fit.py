@@ -180,7 +180,7 @@ def fit(
 
 
 def _is_planned(decider: RobustDecider) -> bool:
-    return hasattr(decider, "plan_")
+    return hasattr(decider, "policy_")
 
 
 def _facets(fitted: FittedTable) -> tuple[str, ...]:
@@ -227,7 +227,7 @@ def _print(fitted: FittedTable, options: TableOptions, facets: tuple[str, ...], 
 
 def _learned(decider: RobustDecider) -> list[tuple[str, str]]:
     if _is_planned(decider):
-        return [("plan", decider.plan_.why()), ("radius", f"{decider.radius_:.4g}")]
+        return [("policy", decider.policy_.why()), ("radius", f"{decider.radius_:.4g}")]
     # Not the radius: it counts in the set's own measure, and sets that cost the same differ in it.
     return [("learner", _learner(decider.learn_result_)), ("gap", _gap(decider))]
 
@@ -294,9 +294,9 @@ def _summary(fitted: FittedTable, facets: tuple[str, ...], out: Path, n_rows: in
 
 
 def _how(decider: RobustDecider) -> dict[str, Any]:
-    """How the family was made: by a contest of plans, or by a learner and perhaps a spread."""
+    """How the family was made: by a selection of policies, or by a learner and perhaps a spread."""
     if _is_planned(decider):
-        return {"plan": decider.plan_.state(), "frontier": decider.frontier()}
+        return {"policy": decider.policy_.state(), "frontier": decider.frontier()}
     result, spread = decider.learn_result_, decider.spread_
     learner = {
         "detail": result.detail,

@@ -113,7 +113,7 @@ def refresh(
     solving: Solving,
     as_json: AsJson = False,
 ) -> None:
-    """Fit the predictor and the plan on newer rows, and set the bound from other newer rows; all choices stay.
+    """Fit the predictor and the policy on newer rows, and set the bound from other newer rows; all choices stay.
 
     One half of the rows trains, the other calibrates. Where the model was fitted with --time-column the older half
     trains, and the gap of the fit stays between them; otherwise halves are random. Rows that belong together stay in
@@ -230,7 +230,7 @@ def _radius(decider: RobustDecider) -> tuple[float, int]:
 
 def _in_words(radius: tuple[float, int], decider: RobustDecider) -> str:
     # Sets that cost the same differ in the measure of their radius: a number would mean nothing.
-    number = f"{radius[0]:.4g} " if hasattr(decider, "plan_") else ""
+    number = f"{radius[0]:.4g} " if hasattr(decider, "policy_") else ""
     return f"{number}from {radius[1]} rows"
 
 

@@ -132,7 +132,7 @@ def decide(
     if len(table) and not len(usable):
         raise typer.Exit(BAD_INPUT)
     check_statuses([] if decisions is None else list(decisions.status))
-    if summary["without_bound"]:  # decided by a plan, but promised nothing: a set has no decision there
+    if summary["without_bound"]:  # decided by a policy, but promised nothing: a set has no decision there
         raise typer.Exit(NO_SOLUTION)
 
 

@@ -170,7 +170,7 @@ def _sentence(held_out: HeldOut) -> str:
         for each in (evaluation.worst_case_cost, evaluation.realised_cost, evaluation.premium)
     )
     if evaluation.expected_cost is not None:
-        came = f"{came}, where the plan expected {amount(evaluation.expected_cost, evaluation.cost_unit)}"
+        came = f"{came}, where the policy expected {amount(evaluation.expected_cost, evaluation.cost_unit)}"
     return (
         f"{diagnostic}On {n} {rows}{fresh}, {within}{held} of the "
         f"rows cost at most their bound.{_constraints_in_words(evaluation)}{groups} "

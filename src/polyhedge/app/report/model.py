@@ -23,7 +23,7 @@ from polyhedge.app.report.page import Page, Section
 from polyhedge.app.report.pictures import curve_picture, set_pictures
 from polyhedge.app.report.tables import Cell, Column, Table
 from polyhedge.app.tables import take_parameters
-from polyhedge.app.words import facets_in_words, name_outcomes, plan_in_words, promise_in_words
+from polyhedge.app.words import facets_in_words, name_outcomes, policy_in_words, promise_in_words
 from polyhedge.calibration.labels import as_values
 from polyhedge.data import Split, take_rows
 from polyhedge.data.splits import IndexArray, evenly_chosen
@@ -183,7 +183,7 @@ def _decided(
 
 def _rule(decider: RobustDecider) -> str:
     if decider.model_.family.sets is None and not has_set(decider):
-        return "A plan turns the prediction into a decision, and the bound is on what exactly this decision costs."
+        return "A policy turns the prediction into a decision, and the bound is on what exactly this decision costs."
     around = "a set around the prediction" if decider.model_.family.sets is not None else "its region"
     worst = f"The decision is the one whose cost is least in the worst outcome of {around}"
     return f"{worst}." if has_set(decider) else f"{worst}; the bound is on what exactly this decision costs."
@@ -223,7 +223,7 @@ def _guarded(
 ) -> list[Block]:
     family = decider.model_.family
     if family.report is not None:
-        return [Points(plan_in_words(decider)), _frontier(decider)]
+        return [Points(policy_in_words(decider)), _frontier(decider)]
     if family.sets is None:
         return [Text(f"What is calibrated is {family.made_of}.")]
     seen = [] if held_out is None else set_pictures(decider, held_out.X, held_out.Y, names, parameters)
@@ -247,12 +247,12 @@ def _frontier(decider: RobustDecider) -> Table:
         for row in decider.frontier()
     ]
     note = (
-        f"This plan was made with caution {decider.plan_.caution:g}. The figures are judged on rows that do not "
+        f"This policy was made with caution {decider.policy_.caution:g}. The figures are scored on rows that do not "
         "calibrate, each by rules that had not seen it; none is calibrated, so that a caution may be chosen by them."
     )
     unit = (decider.problem_.units or {}).get("cost")
-    judged = [Column(with_unit(head, unit)) for head in ("judged bound", "judged mean cost")]
-    columns = [Column("caution"), Column("best rule", is_text=True), *judged]
+    scored = [Column(with_unit(head, unit)) for head in ("scored bound", "scored mean cost")]
+    columns = [Column("caution"), Column("best rule", is_text=True), *scored]
     return Table("Bound against mean cost", columns, rows, note)
 
 
@@ -295,7 +295,7 @@ def _rows_in_words(decider: RobustDecider, split: Split) -> str:
             f"{len(split.train)} trained the predictor, {len(split.learn)} shaped the set, "
             f"{len(split.calibrate)} were kept for calibration"
         )
-    made, size = ("regions", "their radius") if has_set(decider) else ("plan", "its margin")
+    made, size = ("regions", "their radius") if has_set(decider) else ("policy", "its margin")
     return f"{decider.n_learn_} made the {made}, {decider.n_calibrate_} set {size}"
 
 

@@ -122,7 +122,7 @@ def curve_picture(
     family = decider.model_.family
     kept = "the shape stays, and its size"
     if family.sets is None:
-        kept = "the plan stays, and its margin" if family.guarantee == "cost" else "the regions stay, and their size"
+        kept = "the policy stays, and its margin" if family.guarantee == "cost" else "the regions stay, and their size"
     caption = (
         f"What it would cost to promise more or less: {kept} is calibrated on the held-out rows "
         "for each level. Diamonds are this model as it is, the mean costs above: other rows calibrated it, so they lie "

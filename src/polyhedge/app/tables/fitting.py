@@ -295,7 +295,7 @@ def _drift(
     decider: RobustDecider, rows: UsableRows, split: Split, held_out: IndexArray, outcomes: Sequence[str]
 ) -> list[Diagnostic]:
     """Between parts where they are ordered in time; random parts are alike, so there the file's order is tested."""
-    # Rows that developed a plan have trained its predictor too: their residuals are smaller than those of new rows.
+    # Rows that developed a policy have trained its predictor too: their residuals are smaller than those of new rows.
     learned = split.learn[:0] if decider.model_.family.trains_on_learning_rows else split.learn
     if rows.times is None:
         unseen = np.sort(np.concatenate([learned, split.calibrate, held_out]))

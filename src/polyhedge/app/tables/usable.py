@@ -16,7 +16,7 @@ from polyhedge.calibration import minimum_samples
 from polyhedge.data.splits import IndexArray
 from polyhedge.diagnostics import Code, Diagnostic
 from polyhedge.fitting import reference_values
-from polyhedge.planning.development import fewest_for_plan
+from polyhedge.planning.development import fewest_for_policy
 from polyhedge.predictors.schema import Schema, features_of, outcomes_of
 from polyhedge.predictors.table import Table
 from polyhedge.problems import DecisionProblem, NoSolutionError
@@ -121,7 +121,7 @@ class UsableRows:
         return cls(X, Y, kept, groups, times, unit, tuple(warnings), values)
 
     def check_size(self, source: str, alpha: float, shares: Sequence[float], guarantee: str) -> None:
-        """Raise where rows that make a set or a plan, or those that calibrate it, would be too few for this alpha."""
+        """Raise where rows that make a set or a policy, or those that calibrate it, would be too few for this alpha."""
         if len(shares) != 4:
             return
         needed, n = minimum_samples(alpha), len(self.Y) if self.groups is None else len(np.unique(self.groups))
@@ -129,8 +129,8 @@ class UsableRows:
         least = int(np.ceil(needed / max(min(roles), 1e-9)))
         if guarantee == "cost":
             rows_a_unit = len(self.Y) / max(n, 1)
-            least, roles = fewest_for_plan(needed, shares, n, rows_a_unit)
-            makes, now = "plan with", fewest_for_plan(0, shares, n, rows_a_unit)[1]
+            least, roles = fewest_for_policy(needed, shares, n, rows_a_unit)
+            makes, now = "plan with", fewest_for_policy(0, shares, n, rows_a_unit)[1]
         if n < least:
             lost = f" ({' '.join(self.warnings).rstrip('.')})" if self.warnings else ""
             possible = f", or raise alpha to {_rounded_up(1 / (1 + np.floor(n * min(now))))}" if n >= 5 else ""

@@ -87,7 +87,7 @@ class Certified:
             return result
         except KeyboardInterrupt:
             return as_interrupted(result)
-        # The learner may have judged its set on some of the contexts; the bound is for all.
+        # The learner may have scored its set on some of the contexts; the bound is for all.
         value = samples.value(result.set)
         lower, complaint = below(bound.lower, value, bound.unit)
         detail = f"{result.detail}; {complaint}" if complaint else result.detail

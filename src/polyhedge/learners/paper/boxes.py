@@ -63,7 +63,7 @@ class PcaBox:
         shape = at_learning_radius(samples, box(principal_frame(samples.residuals), samples.residuals))
         return LearnResult(
             set=shape,
-            objective=judged_objective(samples, shape, self.max_contexts),
+            objective=scored_objective(samples, shape, self.max_contexts),
             status=Status.OPTIMAL,
             seconds=time.perf_counter() - began,
             detail="box along the principal components of the learning residuals",
@@ -155,7 +155,7 @@ class RotatedBoxGrid:
 
     def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
         """Learn from the learning split only; see `Learner`."""
-        contexts = judged_contexts(samples, self.max_contexts)
+        contexts = scored_contexts(samples, self.max_contexts)
         return _best_box(
             self, samples, lambda shape: samples.value(shape, contexts), "mean worst-case cost", random_state
         )
@@ -201,7 +201,7 @@ def _best_box(
 
 
 def _finite_objective(samples: Samples, shape: Polyhedron, max_contexts: int | None) -> float:
-    value = judged_objective(samples, shape, max_contexts)
+    value = scored_objective(samples, shape, max_contexts)
     if not np.isfinite(value):
         raise NoSolutionError(
             "The best box of the grid has no finite worst-case cost on the whole learning split. "
@@ -210,9 +210,9 @@ def _finite_objective(samples: Samples, shape: Polyhedron, max_contexts: int | N
     return value
 
 
-def judged_objective(samples: Samples, shape: Polyhedron, max_contexts: int | None) -> float:
+def scored_objective(samples: Samples, shape: Polyhedron, max_contexts: int | None) -> float:
     """The objective over some contexts, inf where one of them has no decision; an error where none has."""
-    contexts = judged_contexts(samples, max_contexts)
+    contexts = scored_contexts(samples, max_contexts)
     value = samples.value(shape, contexts)
     if np.isfinite(value):
         return value
@@ -225,12 +225,12 @@ def judged_objective(samples: Samples, shape: Polyhedron, max_contexts: int | No
 
 
 def _complaint(samples: Samples, shape: Polyhedron, max_contexts: int | None) -> str:
-    contexts = judged_contexts(samples, max_contexts)
+    contexts = scored_contexts(samples, max_contexts)
     decisions = decide(samples.problem, shape, samples.radius(shape), samples.centers[contexts])
     return f"{decisions.complaint()}. Relax the constraints, bound the decision or drop such rows."
 
 
-def judged_contexts(samples: Samples, max_contexts: int | None) -> Indices:
+def scored_contexts(samples: Samples, max_contexts: int | None) -> Indices:
     """An even choice of learning contexts; few where the cost has no piece list and each is expensive."""
     n = samples.n_contexts
     limit = n if max_contexts is None else check_count(max_contexts, "max_contexts", minimum=1)

@@ -166,7 +166,7 @@ class _Valid:
 
     def run(self) -> RunResult:
         limits, trace = self.limits, list[float]()
-        best = self._first_plan()
+        best = self._first_policy()
         # Where residuals cannot differ in cost, all selections cost the same, and no master is needed.
         lower = best.value if self.problem.structure.has_pieces and not self.unit else -np.inf
         allowed = limits.tolerance * self.unit
@@ -187,7 +187,7 @@ class _Valid:
         detail = f"{len(trace)} iterations, {len(self.master.cuts)} scenarios, bound valid for every convex set"
         return RunResult(self._shape(best), lower, status, tuple(trace), detail, self.unit)
 
-    def _first_plan(self) -> _Plan:
+    def _first_policy(self) -> _Plan:
         """Decisions against the mean residual; cuts that bound every level from below."""
         samples = self.samples
         middle = samples.residuals.mean(axis=0)

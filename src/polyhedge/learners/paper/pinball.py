@@ -25,7 +25,7 @@ residuals beside the volume.
 
 The surrogate is biased: stationarity in r makes the coverage of its own r equal to
 $\tau_n - \text{mean}(1^\top\lambda) / \gamma$, with $\lambda$ the multipliers of the facets. The learned shape is
-therefore judged, and returned, at the conformal radius of the learning split. A lower surrogate need not be a
+therefore scored, and returned, at the conformal radius of the learning split. A lower surrogate need not be a
 lower true objective: longer runs or longer steps often end in a worse set, which is why the starts are compared
 by the true objective.
 """
@@ -165,7 +165,7 @@ class _Run:
         self.began = time.perf_counter()
         self.step = decision_step(samples.problem.feasible)
         m = samples.n_contexts
-        self.judged_on = np.sort(rng.choice(m, min(m, settings.max_contexts), replace=False))
+        self.scored_on = np.sort(rng.choice(m, min(m, settings.max_contexts), replace=False))
         self.best: Polyhedron | None = None
         self.best_value, self.trace, self.stopped = np.inf, list[float](), False
         self.interrupted = False
@@ -234,7 +234,7 @@ class _Run:
     def judge(self, state: PinballState) -> None:
         """Evaluate a candidate exactly at the conformal radius and keep it if it is the best."""
         shape = closed(self.samples, self.samples.normalised(state.shape))
-        value = self.samples.value(shape, self.judged_on)
+        value = self.samples.value(shape, self.scored_on)
         self.trace.append(value)
         if value < self.best_value or self.best is None:
             self.best, self.best_value = shape, value

@@ -1,7 +1,8 @@
 """What all rivals share with Polyhedge: the predictor for use, honest residuals, and the guard.
 
-Training and learning rows develop a plan, calibration rows set its radius, test rows are only looked at. The predictor
-for use has seen all development rows; predictions of development rows are those of models that had not seen them.
+Training and learning rows develop a policy, calibration rows set its radius, test rows are only looked at. The
+predictor for use has seen all development rows; predictions of development rows are those of models that had not seen
+them.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ import numpy as np
 
 from polyhedge.calibration import attained_rank, conformal_radius
 from polyhedge.data.splits import fold_of
-from polyhedge.planning import PlanRows
+from polyhedge.planning import DevelopmentRows
 from polyhedge.predictors.regressor import Predictor, as_predictor, out_of_fold
-from polyhedge.regions import Guard, Plan
+from polyhedge.regions import Guard, Policy
 from polyhedge.regions.family import RegionFamily
 from polyhedge_study.inside import Array
 from polyhedge_study.tasks import Task
@@ -87,7 +88,7 @@ class Developed:
     """A predictor fitted on the development rows, and these rows with predictions that are as honest as new ones."""
 
     predictor: Predictor
-    rows: PlanRows
+    rows: DevelopmentRows
 
     @property
     def known(self) -> Array:
@@ -104,7 +105,7 @@ class Developed:
         develop = np.concatenate([task.split.train, task.split.learn])
         X, Y = task.X[develop], task.Y[develop]
         centers, blocks = out_of_fold(make, X, Y, N_FOLDS), fold_of(len(Y), N_FOLDS)
-        rows = PlanRows(X, centers, Y, np.zeros((len(Y), 0)), blocks)
+        rows = DevelopmentRows(X, centers, Y, np.zeros((len(Y), 0)), blocks)
         return cls(make().fit(X, Y), rows)
 
 
@@ -113,9 +114,9 @@ def seen_from(X: Array, centers: Array) -> Array:
     return np.hstack([np.asarray(X, dtype=np.float64), centers])
 
 
-def guard(task: Task, predictor: Predictor, plan: Plan, alpha: float, detail: str = "") -> Bounded:
-    """Guard a frozen plan: its bound is planned cost plus the conformal radius of the calibration rows' excess."""
-    return bounded(task, Guard(task.problem, predictor, plan), alpha, detail)
+def guard(task: Task, predictor: Predictor, policy: Policy, alpha: float, detail: str = "") -> Bounded:
+    """Guard a frozen policy: its bound is planned cost plus the conformal radius of the calibration rows' excess."""
+    return bounded(task, Guard(task.problem, predictor, policy), alpha, detail)
 
 
 def bounded(task: Task, family: RegionFamily, alpha: float, detail: str = "") -> Bounded:

@@ -45,7 +45,7 @@ def _decided(task: Task, alpha: float, seed: int, *, guarantee: str, caution: fl
     decider.set_params(caution=caution, **({"split": "time"} if task.in_time else {}))
     split = task.split
     decider.fit(task.X, task.Y, train=split.train, learn=split.learn, calibrate=split.calibrate)
-    detail = decider.plan_.why() if guarantee == "cost" else decider.learn_result_.detail
+    detail = decider.policy_.why() if guarantee == "cost" else decider.learn_result_.detail
     return bounded(task, decider.model_.family, alpha, " ".join(detail.split()))
 
 

@@ -32,29 +32,29 @@ __all__ = ["quantile_regression", "scaled_quantile_regression"]
 def quantile_regression(task: Task, alpha: float, seed: int) -> Bounded:
     """Quantile models with an additive guard."""
     developed = Developed.of(task)
-    plan = _fit(task, developed, alpha, seed)
-    return guard(task, developed.predictor, plan, alpha, plan.detail)
+    policy = _fit(task, developed, alpha, seed)
+    return guard(task, developed.predictor, policy, alpha, policy.detail)
 
 
 def scaled_quantile_regression(task: Task, alpha: float, seed: int) -> Bounded:
     """Quantile models whose bounds are a common multiple of the predicted quantile of the cost, which is positive."""
     developed = Developed.of(task)
-    plan = _fit(task, developed, alpha, seed)
-    family = Guard(task.problem, developed.predictor, plan)
+    policy = _fit(task, developed, alpha, seed)
+    family = Guard(task.problem, developed.predictor, policy)
 
     def units(part: str) -> tuple[Array, Array, Array]:
         """Decisions, predicted quantiles of their costs, and what the costs are in these."""
         X, Y = task.rows(part)
-        plans = family.at(X).planned
-        unit = np.maximum(plans.v, plan.least)
-        return plans.z, unit, task.problem.evaluate(plans.z, Y) / unit
+        policies = family.at(X).planned
+        unit = np.maximum(policies.v, policy.least)
+        return policies.z, unit, task.problem.evaluate(policies.z, Y) / unit
 
     z, unit, fresh = units("test")
-    return Bounded(lambda radius: (z, radius * unit), units("calibrate")[2], fresh, alpha, plan.detail)
+    return Bounded(lambda radius: (z, radius * unit), units("calibrate")[2], fresh, alpha, policy.detail)
 
 
 @dataclass(frozen=True, eq=False)
-class QuantilePlan:
+class QuantilePolicy:
     """Decisions by a rule, or by a quantile model an outcome, and a predicted quantile of their cost.
 
     Attributes
@@ -76,7 +76,7 @@ class QuantilePlan:
         """How decisions are made."""
         return "sample average" if isinstance(self.rule, Planner) else "a quantile of each outcome"
 
-    def plan(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> Planned:
+    def decide(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> Planned:
         """Decisions and planned costs; trees decide each row by itself."""
         known = seen_from(features, centers)
         if isinstance(self.rule, Planner):
@@ -87,10 +87,10 @@ class QuantilePlan:
 
     def state(self) -> Mapping[str, Any]:
         """Rivals are not stored."""
-        raise ValueError("The plan of a rival cannot be saved: it is made for one comparison.")
+        raise ValueError("The policy of a rival cannot be saved: it is made for one comparison.")
 
 
-def _fit(task: Task, developed: Developed, alpha: float, seed: int) -> QuantilePlan:
+def _fit(task: Task, developed: Developed, alpha: float, seed: int) -> QuantilePolicy:
     known, rows = developed.known, developed.rows
     rule: Planner | tuple[Any, ...]
     if task.ratios is None:
@@ -103,7 +103,7 @@ def _fit(task: Task, developed: Developed, alpha: float, seed: int) -> QuantileP
             own, rest = rows.blocks == block, rows.blocks != block
             z[own] = _orders(_models(known[rest], rows.outcomes[rest], task.ratios, seed), known[own])
     costs = task.problem.evaluate(z, rows.outcomes)
-    return QuantilePlan(
+    return QuantilePolicy(
         task.problem, rule, _boosted(known, costs, 1 - alpha, seed), float(np.median(np.abs(costs))) / 8
     )
 

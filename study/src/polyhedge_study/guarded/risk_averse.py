@@ -1,15 +1,15 @@
 r"""Risk-averse calibration (Kiyani, Pappas, Roth, Hassani, "Decision theoretic foundations for conformal prediction",
 ICML 2025), in costs instead of utilities.
 
-With $\theta(x, t) = \min_z Q_t[g(z, Y) \mid x]$ from an estimated law, each row gets the level
+With $\theta(x, t) = \min_z Q_t[g(z, Y) \mid x]$ from an estimated distribution, each row gets the level
 $t_\beta(x) = \arg\min_t \theta(x, t) - \beta t$, its set is $\{u : g(z_t(x), u) \le \theta(x, t)\}$ and its bound
 $\theta(x, t_\beta(x))$. The one parameter $\beta$ is calibrated: a row's score is the least $\beta$ of a fixed list
 from which it is covered at every later one, so that the conformal rank of the scores is valid though sets are not
 nested.
 
-Estimated law: prediction plus residuals scaled by a predicted spread. Quantiles are not convex in z, so the least is
-taken over the decisions of least CVaR at several levels. Levels below `_FLOOR` are not given: without a floor a sliver
-of rows could be given up, and their bounds would be as low as one likes.
+Estimated distribution: prediction plus residuals scaled by a predicted spread. Quantiles are not convex in z, so the
+least is taken over the decisions of least CVaR at several levels. Levels below `_FLOOR` are not given: without a floor
+a sliver of rows could be given up, and their bounds would be as low as one likes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from polyhedge.data.splits import evenly_chosen
-from polyhedge.planning import PlanRows
+from polyhedge.planning import DevelopmentRows
 from polyhedge.planning.policies import Planner
 from polyhedge.planning.risk import JointCost, Risk
 from polyhedge.regions.batch_invariant import steady_predictions
@@ -81,7 +81,7 @@ def _is_hard(task: Task) -> bool:
     return structure.has_maxima and bool(structure.maxima.groups) and task.problem.n_decisions > 2
 
 
-def _some(rows: PlanRows) -> tuple[Array, Array]:
+def _some(rows: DevelopmentRows) -> tuple[Array, Array]:
     """An even choice of development rows, by features and predictions: the list of prices comes from them."""
     few = rows.take(evenly_chosen(len(rows), _N_PRICED))
     return few.X, few.centers
@@ -97,12 +97,12 @@ def _levelled(planners: list[Planner], X: Array, centers: Array) -> Levelled:
 
 
 def _quantiles(planner: Planner, z: Array, X: Array, centers: Array) -> Array:
-    """Quantiles (N, T) of the costs of decisions under the planner's law."""
-    law, seen = planner.law, planner.problem
-    if law is None or not seen.has_maxima:
+    """Quantiles (N, T) of the costs of decisions under the planner's distribution."""
+    distribution, seen = planner.distribution, planner.problem
+    if distribution is None or not seen.has_maxima:
         raise ValueError("Risk-averse calibration needs a cost made of pieces that are affine in the outcome.")
-    cost, (moved, scales) = JointCost(seen.joint, law.points), law.at(X, centers)
-    ranks = np.ceil(_LEVELS * len(law.points) - 1e-9).astype(int) - 1
+    cost, (moved, scales) = JointCost(seen.joint, distribution.points), distribution.at(X, centers)
+    ranks = np.ceil(_LEVELS * len(distribution.points) - 1e-9).astype(int) - 1
     quantiles = np.empty((len(z), len(_LEVELS)))
     for rows in cost.blocks(len(z)):
         quantiles[rows] = np.sort(cost.samples(z[rows], moved[rows], scales[rows]), axis=1)[:, ranks]

@@ -1,4 +1,4 @@
-"""Rivals that decide by a rule under one law of the residuals, the same at all rows.
+"""Rivals that decide by a rule under one distribution of the residuals, the same at all rows.
 
 | row | decision | planned cost |
 |---|---|---|
@@ -19,7 +19,7 @@ from polyhedge.decisions import all_optimal
 from polyhedge.planning.costs import PlanProblem
 from polyhedge.planning.levels import planned_cost
 from polyhedge.planning.policies import Planner, Rule, fit_planner
-from polyhedge.planning.residual_distributions import fit_law
+from polyhedge.planning.residual_distributions import fit_distribution
 from polyhedge.planning.risk import Risk
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions.cost_guard import Planned
@@ -34,7 +34,7 @@ __all__ = ["cvar", "fit_rule", "nominal", "planned", "sample_average"]
 def nominal(task: Task, alpha: float, seed: int) -> Bounded:
     """Trust the prediction, and add one margin to all rows; `seed` is not used."""
     developed = Developed.of(task)
-    return guard(task, developed.predictor, RulePlan(fit_rule(task, developed, None), None), alpha)
+    return guard(task, developed.predictor, RulePolicy(fit_rule(task, developed, None), None), alpha)
 
 
 def sample_average(task: Task, alpha: float, seed: int) -> Bounded:
@@ -49,39 +49,43 @@ def cvar(task: Task, alpha: float, seed: int) -> Bounded:
 
 def _by_rule(task: Task, alpha: float, risk: Risk) -> Bounded:
     developed = Developed.of(task)
-    return guard(task, developed.predictor, RulePlan(fit_rule(task, developed, risk), 1 - alpha), alpha)
+    return guard(task, developed.predictor, RulePolicy(fit_rule(task, developed, risk), 1 - alpha), alpha)
 
 
-def fit_rule(task: Task, developed: Developed, risk: Risk | None, law: str = "uniform", seed: int = 0) -> Planner:
-    """The rule of least risk under a law of the development rows; None for the risk trusts the prediction."""
+def fit_rule(
+    task: Task, developed: Developed, risk: Risk | None, distribution: str = "uniform", seed: int = 0
+) -> Planner:
+    """The rule of least risk under a distribution of the development rows; None for the risk trusts the prediction."""
     rows = developed.rows
-    fitted = None if risk is None else fit_law(law, rows, seed)
-    rule = Rule() if risk is None else Rule(law, risk)
+    fitted = None if risk is None else fit_distribution(distribution, rows, seed)
+    rule = Rule() if risk is None else Rule(distribution, risk)
     return fit_planner(PlanProblem(task.problem), rule, fitted, rows.X, rows.centers, rows.values)
 
 
 @dataclass(frozen=True, eq=False)
-class RulePlan:
-    """Decisions of one rule; planned cost at the prediction, or a quantile of this level under the rule's law."""
+class RulePolicy:
+    """Decisions of one rule; planned cost at the prediction, or a quantile of this level under the rule's
+    distribution.
+    """
 
     planner: Planner
     level: float | None
     kind: ClassVar[str] = "rival"
 
-    def plan(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> Planned:
+    def decide(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> Planned:
         """Decisions and planned costs, each a function of its row alone."""
         z, seen = self.planner(features, centers, values, work.n_jobs), self.planner.problem
-        if self.level is None or self.planner.law is None:
+        if self.level is None or self.planner.distribution is None:
             return planned(seen.problem, z, seen.evaluate(z, centers, values))
         return planned(
-            seen.problem, z, planned_cost(seen, self.planner.law, self.level, z, features, centers, values)[0]
+            seen.problem, z, planned_cost(seen, self.planner.distribution, self.level, z, features, centers, values)[0]
         )
 
     def state(self) -> Mapping[str, Any]:
         """Rivals are not stored."""
-        raise ValueError("The plan of a rival cannot be saved: it is made for one comparison.")
+        raise ValueError("The policy of a rival cannot be saved: it is made for one comparison.")
 
 
 def planned(problem: DecisionProblem, z: Array, v: Array) -> Planned:
-    """Decisions and planned costs as a plan gives them."""
+    """Decisions and planned costs as a policy gives them."""
     return Planned(z.reshape(len(v), problem.n_decisions), np.asarray(v, dtype=np.float64), all_optimal(len(v)))

@@ -34,7 +34,7 @@ TOLERANCE = 1e-7
 """Largest relative difference to an independent solver, of the order at which those stop."""
 ALL_REGIMES = (*REGIMES, *PLAN_REGIMES)
 _PLANS_CHECKED = 100
-"""Plans that are compared with a solver's: each takes it some milliseconds."""
+"""Policies that are compared with a solver's: each takes it some milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ def measure(
 
 
 def measure_plan(instance: PlanInstance, settings: DecisionsSettings) -> tuple[tuple[SpeedRow, ...], Check]:
-    """One regime of plans, as `measure`; each round begins with a planner that knows its cuts and no corner."""
+    """One regime of policies, as `measure`; each round begins with a planner that knows its cuts and no corner."""
     stopwatch = _Stopwatch.of(Rival(PARAMETERS, lambda _: planning_in_cvxpy(instance)), instance)
     ours: list[float] = []
     for _ in range(settings.rounds):

@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 
 from polyhedge.planning.costs import PlanProblem
 from polyhedge.planning.policies import Planner, Rule, fit_planner
-from polyhedge.planning.residual_distributions import Law, PlacedLaw
+from polyhedge.planning.residual_distributions import PlacedDistribution, ResidualDistribution
 from polyhedge.planning.risk import JointCost, Risk
 from polyhedge_study.inside import Array
 from polyhedge_study.speed.cases import PARAMETERS, Regime, problem_of
@@ -20,7 +20,7 @@ from polyhedge_study.tasks import OVERAGE, UNDERAGE, advantage
 __all__ = ["PLAN_REGIMES", "PlanInstance", "draw_plan", "largest_excess", "plan_rows", "planning_in_cvxpy", "risks"]
 
 TAIL, PLANNED_LEVEL = 0.7, 0.8
-"""A tail and a level such as the contest of plans tries."""
+"""A tail and a level such as the selection of policies tries."""
 _FOUND_AT = 100
 """Rows at which the cuts of a rule are looked for, as in a fit."""
 
@@ -43,9 +43,9 @@ class PlanInstance:
 
     @property
     def points(self) -> Array:
-        """The residuals of the law."""
-        assert self.planner.law is not None
-        return self.planner.law.points
+        """The residuals of the distribution."""
+        assert self.planner.distribution is not None
+        return self.planner.distribution.points
 
     @property
     def cost(self) -> JointCost:
@@ -64,8 +64,8 @@ def draw_plan(regime: Regime, seed: int) -> PlanInstance:
     if regime.cost == "newsvendor":
         points, contexts = 0.2 / d * points, 1 / d + 0.2 / d * contexts
     seen, rule = PlanProblem(problem_of(regime)), Rule("uniform", Risk(0.0 if regime.cost == "newsvendor" else TAIL))
-    law, own = Law("uniform", points), contexts[:_FOUND_AT]
-    planner = fit_planner(seen, rule, law, np.zeros((len(own), 1)), own, np.zeros((len(own), 0)))
+    distribution, own = ResidualDistribution("uniform", points), contexts[:_FOUND_AT]
+    planner = fit_planner(seen, rule, distribution, np.zeros((len(own), 1)), own, np.zeros((len(own), 0)))
     spreads = rng.uniform(0.5, 2.0, size=regime.n_contexts)
     return PlanInstance(regime, planner, np.column_stack([contexts[_FOUND_AT:], spreads]))
 
@@ -73,7 +73,7 @@ def draw_plan(regime: Regime, seed: int) -> PlanInstance:
 def plan_rows(instance: PlanInstance) -> tuple[Array, Array]:
     """Decisions (N, p) and planned costs (N,) of all rows: what is timed."""
     contexts, spreads, nothing = instance.rows[:, :-1], instance.rows[:, -1], np.zeros((len(instance.rows), 0))
-    z = instance.planner.at(PlacedLaw(contexts, spreads), nothing)
+    z = instance.planner.at(PlacedDistribution(contexts, spreads), nothing)
     v, _ = instance.cost.quantiles(z, contexts, spreads, (PLANNED_LEVEL,))
     return z, v[:, 0] + instance.planner.problem.alone(z, nothing)
 
@@ -112,7 +112,7 @@ def planning_in_cvxpy(instance: PlanInstance) -> Solve:
 def largest_excess(instance: PlanInstance, z: Array) -> tuple[str, float]:
     """How far decisions (n, p) of the first n rows are from the best, by the solver of this name.
 
-    Judged by what a plan minimises: the risk as its frozen cuts know it, or the mean where the cost falls apart.
+    Judged by what a policy minimises: the risk as its frozen cuts know it, or the mean where the cost falls apart.
     """
     cuts = instance.planner.cuts
     if cuts is None:
