@@ -128,6 +128,6 @@ def test_settings_of_calibrators_are_set_by_name_and_policies_have_their_own():
     calibrator = ph.calibration.ByCategory("shop")
     robust = decider(calibration=calibrator, policy=RandomForestRegressor())
     known = robust.get_params()
-    assert {"calibration__column", "plan__max_depth"} <= set(known), sorted(known)
+    assert {"calibration__column", "policy__max_depth"} <= set(known), sorted(known)
     robust.set_params(policy__max_depth=3)
     assert robust.policy.max_depth == 3

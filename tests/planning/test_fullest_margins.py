@@ -101,7 +101,7 @@ def test_they_are_a_function_of_the_row_alone() -> None:
 
 def test_fit_promises_what_a_decision_can_keep_though_margins_have_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     # The largest decision keeps everything in 96 % of rows, and most rows have no room for the first margin.
-    monkeypatch.setattr(margin_path, "EVEN_LAWS", ("scaled",))
+    monkeypatch.setattr(margin_path, "EVEN_DISTRIBUTIONS", ("scaled",))
     problem, (X, Y), (new, came) = stock(11.2, 9.0), rows(260), rows(300, 22)
     decider = ph.RobustDecider(problem, LinearRegression(), random_state=0).fit(X, Y)
     found = decider.decide(new)

@@ -176,7 +176,7 @@ def test_the_choice_is_made_among_four_and_told(baked):
     ]
 
 
-@pytest.mark.usefixtures("uncontested")
+@pytest.mark.usefixtures("unselected")
 def test_columns_are_understood_from_training_rows_alone():
     X, Y = bakery(60, 2)
     X = X[["weather", "temperature"]].assign(kind=["old"] * 15 + ["new"] * 15 + ["newest"] * 30)
@@ -326,7 +326,7 @@ def test_raw_frames_without_names_are_refused_where_columns_are_to_be_understood
             ph.RobustDecider(LINEAR, predictor).fit(frame, Y)
 
 
-@pytest.mark.usefixtures("uncontested")
+@pytest.mark.usefixtures("unselected")
 def test_columns_of_several_levels_are_known_by_their_text():
     X, Y = bakery(160, 0)
     X = X[["weather", "temperature"]]
@@ -380,7 +380,7 @@ def test_a_model_of_arrays_is_refused_on_the_command_line_with_the_reason(tmp_pa
     assert "does not say which columns it takes: its model was fitted on arrays" in ran.output
 
 
-@pytest.mark.usefixtures("uncontested")
+@pytest.mark.usefixtures("unselected")
 def test_density_ratios_see_the_kinds_of_raw_rows(tmp_path):
     def drawn(n: int, share: float, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
         rng = np.random.default_rng(seed)
@@ -403,7 +403,7 @@ def test_density_ratios_see_the_kinds_of_raw_rows(tmp_path):
     assert held > 0.84
 
 
-@pytest.mark.usefixtures("uncontested")
+@pytest.mark.usefixtures("unselected")
 def test_columns_that_are_no_features_are_named_before_anything_is_learned(baked):
     X, Y = bakery(120, 2)
     for name in ("day", "town"):  # a date becomes its parts, and a constant is left out
@@ -427,7 +427,7 @@ def panel(n_stores: int = 4, n_days: int = 60) -> tuple[pd.DataFrame, pd.Series]
     return X, pd.Series(np.random.default_rng(0).uniform(10.0, 20.0, len(X)), name="sold")
 
 
-@pytest.mark.usefixtures("uncontested")
+@pytest.mark.usefixtures("unselected")
 @pytest.mark.parametrize("form", ["%Y-%m-%d", "%Y-%m-%d 10:00", "%Y-%m-%dT%H:%M:%SZ"])
 def test_iso_texts_are_dates_and_other_texts_are_kinds(form):
     X, Y = panel()
@@ -441,7 +441,7 @@ def test_iso_texts_are_dates_and_other_texts_are_kinds(form):
         assert list(decider.fit(X.assign(day=kinds), Y).feature_names_in_) == ["day", "store"]
 
 
-@pytest.mark.usefixtures("uncontested")
+@pytest.mark.usefixtures("unselected")
 @pytest.mark.parametrize(
     ("arranged", "split", "told"),
     [
@@ -467,7 +467,7 @@ def test_rows_in_the_order_of_time_are_told_where_the_split_is_not_in_time(arran
     assert told is None or re.search(told, said[0])
 
 
-@pytest.mark.usefixtures("uncontested")
+@pytest.mark.usefixtures("unselected")
 def test_lengths_of_time_are_numbers_and_periods_are_dates():
     X, Y = bakery(120, 3)
     age = pd.to_timedelta(np.arange(120.0), unit="h")

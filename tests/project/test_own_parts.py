@@ -144,16 +144,16 @@ class LargerDistribution(ResidualDistribution):
 
 
 def with_rule(decider: ph.RobustDecider, change: str) -> ph.RobustDecider:
-    """The decider with a policy whose rule or law is one's own."""
+    """The decider with a policy whose rule or distribution is one's own."""
     X, Y = ph.data.make_synthetic(300, rng=np.random.default_rng(0))
     family = decider.model_.family
     predicted = family.predictor.predict(X)
     rows = DevelopmentRows(X, predicted, Y + 5, np.zeros((300, 0)), np.arange(300) % 5)
-    law = fit_distribution("scaled", rows, 0)
-    law = LargerDistribution(**vars(law)) if change == "law" else law
+    distribution = fit_distribution("scaled", rows, 0)
+    distribution = LargerDistribution(**vars(distribution)) if change == "distribution" else distribution
     rule = Rule("scaled", Risk(0.9, 0.3 if change == "rule" else 1.0))
-    planner = fit_planner(PlanProblem(family.problem), rule, law, X, predicted, rows.values)
-    cost = PlannedCost(law, PlannedBy("scaled", (0.9,), 0.0))
+    planner = fit_planner(PlanProblem(family.problem), rule, distribution, X, predicted, rows.values)
+    cost = PlannedCost(distribution, PlannedBy("scaled", (0.9,), 0.0))
     policy = replace(family.policy, planners=(planner,), weights=(1.0,), costs=(cost,), cost_weights=(1.0,))
     decider.model_ = replace(decider.model_, family=replace(family, policy=policy))
     return decider
@@ -161,7 +161,7 @@ def with_rule(decider: ph.RobustDecider, change: str) -> ph.RobustDecider:
 
 @pytest.fixture(scope="module")
 def fitted() -> ph.RobustDecider:
-    """A decider whose plan has rules with laws of residuals."""
+    """A decider whose policy has rules with residual distributions."""
     X, Y = ph.data.make_synthetic(300, rng=np.random.default_rng(0))
     problem = ph.problems.newsvendor(1.0, 3.0, 2, nonnegative_demand=False)
     return ph.RobustDecider(problem, None, guarantee="cost", random_state=0).fit(X, Y + 5)
@@ -171,7 +171,7 @@ class TestReadBack:
     """What a file would decide otherwise is not written, whatever the types of the parts are."""
 
     @pytest.mark.parametrize("is_loaded", [False, True])
-    @pytest.mark.parametrize("change", ["none", "rule", "law"])
+    @pytest.mark.parametrize("change", ["none", "rule", "distribution"])
     def test_plan_that_is_stored_by_less_than_it_is_made_of_is_refused(
         self, fitted: ph.RobustDecider, change: str, is_loaded: bool, tmp_path: Path
     ) -> None:
@@ -207,17 +207,17 @@ class TestPromises:
     @pytest.mark.parametrize("radii", [TwiceRadius, NamelessRadius])
     def test_subclass_of_the_marginal_radius_has_neither_its_law_nor_its_words(self, radii: Any) -> None:
         decider = decider_of(SETS, Twice(radii))
-        assert decider.model_.radii.law() is None
+        assert decider.model_.radii.distribution() is None
         assert alarm_for(decider.model_.radii) is None
         assert promise_in_words(decider)[0].endswith("More exactly, it holds more often than it must.")
         assert not diagnostics_of_radii(decider.model_, CENTERS[:60], None)
-        assert decider_of(SETS).model_.radii.law() is not None
+        assert decider_of(SETS).model_.radii.distribution() is not None
 
     def test_subclass_that_says_so_is_marginal_again(self) -> None:
         class Renamed(OneRadius):
             is_marginal = True
 
-        assert Renamed(1.0, 0.1, 60).law().args == OneRadius(1.0, 0.1, 60).law().args
+        assert Renamed(1.0, 0.1, 60).distribution().args == OneRadius(1.0, 0.1, 60).distribution().args
         assert is_marginal(Renamed(1.0, 0.1, 60))
 
     def test_other_levels_need_scores_that_the_calibrator_hands_over(self) -> None:
