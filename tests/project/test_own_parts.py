@@ -207,17 +207,17 @@ class TestPromises:
     @pytest.mark.parametrize("radii", [TwiceRadius, NamelessRadius])
     def test_subclass_of_the_marginal_radius_has_neither_its_law_nor_its_words(self, radii: Any) -> None:
         decider = decider_of(SETS, Twice(radii))
-        assert decider.model_.radii.distribution() is None
+        assert decider.model_.radii.law() is None
         assert alarm_for(decider.model_.radii) is None
         assert promise_in_words(decider)[0].endswith("More exactly, it holds more often than it must.")
         assert not diagnostics_of_radii(decider.model_, CENTERS[:60], None)
-        assert decider_of(SETS).model_.radii.distribution() is not None
+        assert decider_of(SETS).model_.radii.law() is not None
 
     def test_subclass_that_says_so_is_marginal_again(self) -> None:
         class Renamed(OneRadius):
             is_marginal = True
 
-        assert Renamed(1.0, 0.1, 60).distribution().args == OneRadius(1.0, 0.1, 60).distribution().args
+        assert Renamed(1.0, 0.1, 60).law().args == OneRadius(1.0, 0.1, 60).distribution().args
         assert is_marginal(Renamed(1.0, 0.1, 60))
 
     def test_other_levels_need_scores_that_the_calibrator_hands_over(self) -> None:
