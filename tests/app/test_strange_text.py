@@ -27,7 +27,7 @@ from polyhedge.app.cli.app import _show_warning
 from polyhedge.app.tables import csv_text, read_table, write_table
 from polyhedge.app.tables.as_csv import neutralised, restored
 from polyhedge.app.tables.limits import MAX_TEXT
-from polyhedge.problems.toml_text import MAX_BYTES, MAX_DEPTH
+from polyhedge.problems.from_toml import MAX_BYTES, MAX_DEPTH
 from polyhedge_study.commands.tables import rich_table
 from polyhedge_study.grid import Grid
 

@@ -13,8 +13,14 @@ import pytest
 import polyhedge as ph
 from polyhedge.calibration import Marginal
 from polyhedge.monitoring import monitor as following
-from polyhedge.problems import DecisionProblem, newsvendor, simplex_linear, simplex_quadratic
-from polyhedge.problems.stored import problem_from_state, problem_to_state
+from polyhedge.problems import (
+    DecisionProblem,
+    newsvendor,
+    problem_from_data,
+    problem_to_data,
+    simplex_linear,
+    simplex_quadratic,
+)
 from polyhedge.sets import Box
 from shared import Given
 
@@ -108,12 +114,12 @@ def test_answers_from_many_threads_are_those_of_one(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stored_problem_is_first_used_by_many_threads(kind):
     problem = KINDS[kind]()
-    state = problem_to_state(problem)
+    state = problem_to_data(problem)
     rng = np.random.default_rng(0)
     z, u = rng.normal(size=(N_CALLS, 2)), rng.normal(size=(N_CALLS, 2))
     expected = [problem.evaluate(z[i : i + 1], u[i : i + 1])[0] for i in range(N_CALLS)]
     for _ in range(3):
-        fresh = problem_from_state(state)  # nothing is compiled yet
+        fresh = problem_from_data(state)  # nothing is compiled yet
 
         def value(i, fresh=fresh):
             parts = fresh.row_parts(z[i])

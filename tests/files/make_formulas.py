@@ -13,7 +13,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 
-from polyhedge.problems.expression_tree import to_tree
+from polyhedge.problems.formula import to_data
 
 HERE = Path(__file__).parent
 Z = np.array([0.3, 1.2, 0.5])
@@ -86,7 +86,7 @@ def main() -> None:
         warnings.simplefilter("ignore")  # some versions tell of their defaults
         for name, node in {**formulas(z), **constraints(z)}.items():
             value = node.violation() if isinstance(node, cp.Constraint) else node.value
-            rows[name] = {"value": np.asarray(value).tolist(), "tree": to_tree(node, {z.id: "z"})}
+            rows[name] = {"value": np.asarray(value).tolist(), "tree": to_data(node, {z.id: "z"})}
     stem = "formulas_cvxpy_" + "_".join(cp.__version__.split(".")[:2])
     (HERE / f"{stem}.json").write_text(json.dumps(rows, default=listed, separators=(",", ":")) + "\n")
 

@@ -13,7 +13,6 @@ from math import comb
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import cvxpy as cp
 import numpy as np
 import pytest
 import skops.io
@@ -36,7 +35,6 @@ from polyhedge.io.make import from_record, to_record
 from polyhedge.io.predictor import PLAIN
 from polyhedge.io.records import Objects, pack_record
 from polyhedge.problems.pieces import SumOfMaxima, maximum_of
-from polyhedge.problems.stored import problem_from_state, problem_to_state
 
 X, Y = ph.data.make_synthetic(120, rng=np.random.default_rng(0))
 LINEAR = ph.problems.simplex_linear([-0.08, 0.0])
@@ -400,7 +398,7 @@ def sparse_constant(shape):
             members[f"arrays/more{k}.npy"] = stream.getvalue()
             empty[k] = {"$array": f"arrays/more{k}.npy"}
         constant = {"constant": {"sparse": [empty[0], empty[1], empty[2]], "shape": list(shape), "format": "csc"}}
-        document["problem"]["stored"]["cost"] = [{"atom": "Sum", "args": [constant], "data": [None, False]}]
+        document["problem"]["stored"]["cost"] = {"atom": "Sum", "args": [constant], "data": [None, False]}
 
     return edit
 
@@ -416,7 +414,6 @@ def both(*changes):
 
 
 STORED = ("problem", "stored")
-COMPILED = (*STORED, "compiled")
 CLAIMS = {
     "a level that no rank of so few rows reaches": (
         changed("calibrations", 0, 4, value={"$float": (1e-9).hex()}),
@@ -462,29 +459,6 @@ CLAIMS = {
         changed("learning", "numbers", value=[{"$float": (x).hex()} for x in (1.0, 0.1, 2.0)]),
         "no set costs less than 2, and that its own costs 1",
     ),
-    "a cost unlike its formula": (
-        changed_array(*COMPILED, "base", change=lambda base: base + 1.5 * (base != 0)),
-        "The cost is compiled to another one than its formula",
-    ),
-    "a cost unlike its formula far away": (
-        changed_array(*COMPILED, "base", change=lambda base: base * (1 + 1e-6)),
-        "The cost is compiled to another one than its formula",
-    ),
-    "another cost of the decision alone": (
-        changed_array(*COMPILED, "c", change=lambda c: c - 5.0),
-        "The cost of a decision is compiled to another one",
-    ),
-    "another constant of the cost": (
-        changed(*COMPILED, "offset", value={"$float": (-4.0).hex()}),
-        "The cost of a decision is compiled to another one",
-    ),
-    "a constant that is no number": (changed(*COMPILED, "offset", value={"$float": "nan"}), "Expected a finite number"),
-    "a constant without end": (changed(*COMPILED, "offset", value={"$float": "-inf"}), "Expected a finite number"),
-    "a larger feasible set": (
-        changed_array(*COMPILED, "b", change=lambda b: b + 3.0),
-        "The feasible set is compiled to another one than its constraints",
-    ),
-    "another curvature": (changed(*COMPILED, "curvature", value="CONCAVE"), "The cost is compiled as concave"),
     "no problem at all": (lambda document, members: document.pop("problem"), "KeyError: 'problem'"),
     "a feature twice": (changed("feature_names", value=["a", "a"]), "Two features have the same name"),
     "an outcome twice": (changed(*STORED, "outcome_names", value=["a", "a"]), "outcome_names must be distinct"),
@@ -525,34 +499,6 @@ def test_a_level_that_no_rank_reaches_is_not_even_shown(path):
     rewritten(path, changed("calibrations", 0, 4, value={"$float": (1e-9).hex()}))
     with pytest.raises(ph.ModelFileError, match=r"claims what its calibration rows cannot give"):
         ph.inspect_model(path)
-
-
-def support_of(problem, **edits):
-    state = problem_to_state(problem)
-    state["compiled"] = {**state["compiled"], **edits}
-    return problem_from_state(state)
-
-
-def test_uncertain_constraints_and_known_support_unlike_their_formulas_are_refused():
-    z = cp.Variable(2, nonneg=True)
-    problem = ph.DecisionProblem(
-        decision=z,
-        cost=lambda z, u: cp.sum(z) + u @ z,
-        constraints=[z <= 40],
-        n_outcomes=2,
-        uncertain_constraints=lambda z, u: [z >= u, cp.square(z[0]) - 100 <= u[1]],
-        outcome_support=lambda u: [u >= 0, u <= 5],
-    )
-    state = problem_to_state(problem)["compiled"]
-    assert support_of(problem).uncertain_rows[0].Q.shape == (1, 2, 2)
-    A, h = state["support_rows"]
-    with pytest.raises(ValueError, match=r"known support of the outcome is compiled to another"):
-        support_of(problem, support_rows=[A, h - 1.0])
-    first, *others = state["uncertain_rows"]
-    with pytest.raises(ValueError, match=r"uncertain constraint is compiled to another"):
-        support_of(problem, uncertain_rows=[[first[0], 0.5 * first[1], *first[2:]], *others])
-    with pytest.raises(ValueError, match=r"uncertain constraint is compiled to another"):
-        support_of(problem, uncertain_rows=[[*first[:3], first[3] - 2.0], *others])
 
 
 def test_json_of_more_lists_than_memory_is_refused_before_it_is_read():

@@ -37,7 +37,7 @@ from sklearn.svm import SVR
 import polyhedge as ph
 from polyhedge.io.archive import MAX_BYTES, pack, unpack
 from polyhedge.io.model import FORMAT_VERSION
-from polyhedge.problems.stored import problem_from_state, problem_to_state
+from polyhedge.problems import problem_from_data, problem_to_data
 from shared import Given, codes
 
 HERE = Path(__file__).parents[1]
@@ -148,7 +148,7 @@ def test_every_kind_of_problem_decides_the_same_after_loading(name, path):
 
 def test_a_stored_problem_answers_like_the_written_one_beyond_its_decisions():
     problem = PROBLEMS["matrix decision"]()
-    twin = problem_from_state(problem_to_state(problem))
+    twin = problem_from_data(problem_to_data(problem))
     z, u = np.random.default_rng(0).random((5, 4)), np.random.default_rng(1).normal(size=(5, 2))
     assert np.array_equal(problem.evaluate(z, u), twin.evaluate(z, u))
     assert (twin.decision_names, twin.outcome_names) == (problem.decision_names, problem.outcome_names)

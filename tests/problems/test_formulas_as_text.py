@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import polyhedge as ph
-from polyhedge.problems.formula_text import expression_text
-from polyhedge.problems.in_words import formulas_by_name
+from polyhedge.problems.formula import to_text
+from polyhedge.problems.written import formulas_by_name
 
 Z, U = cp.Variable(3, name="z"), cp.Variable(3, name="u")
 P = cp.Variable((2, 3), name="P")
@@ -48,7 +48,7 @@ def test_the_text_of_a_formula_has_its_value(formula):
     rng = np.random.default_rng(0)
     for _ in range(3):
         Z.value, U.value, P.value = rng.normal(size=3), rng.normal(size=3), rng.normal(size=(2, 3))
-        text, values = expression_text(formula), {"z": Z.value, "u": U.value, "P": P.value}
+        text, values = to_text(formula), {"z": Z.value, "u": U.value, "P": P.value}
         found = eval(text, {"__builtins__": {}}, FUNCTIONS | values)
         np.testing.assert_allclose(np.ravel(found), np.ravel(formula.value), err_msg=text)
 

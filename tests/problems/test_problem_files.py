@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import polyhedge as ph
-from polyhedge.problems.stored import problem_from_state, problem_to_state
+from polyhedge.problems import problem_from_data, problem_to_data
 from polyhedge.robust import decide
 
 DOCS = Path(__file__).parents[2] / "docs" / "problem-file.md"
@@ -434,6 +434,6 @@ units = { cost = "EUR", demand = "loaves" }
             read(self.BREAD.replace('{ cost = "EUR", demand = "loaves" }', units))
 
     def test_a_file_that_was_edited_is_checked(self, read):
-        state = problem_to_state(read(self.BREAD)) | {"units": {"cost": ["EUR"]}}
+        state = problem_to_data(read(self.BREAD)) | {"units": {"cost": ["EUR"]}}
         with pytest.raises(ValueError, match="units must be texts by name"):
-            problem_from_state(state)
+            problem_from_data(state)

@@ -20,6 +20,7 @@ from polyhedge.problems import (
     simplex_newsvendor,
     simplex_quadratic,
 )
+from polyhedge.problems import decompose as decompositions
 from polyhedge.problems.decompose import decompose
 from polyhedge.problems.pieces import PIECE_LIMIT, maximum_of
 from polyhedge.robust import decide, decide_knowing
@@ -518,3 +519,19 @@ def test_decisions_without_their_auxiliary_variables_cannot_be_costed():
     )
     with pytest.raises(ValueError, match=r"z must have shape \(N, 3\), as Decisions.flat has, got \(1, 2\)"):
         problem.evaluate(np.ones((1, 2)), np.ones((1, 2)))
+
+
+def test_coefficients_of_long_formulas_are_those_of_the_gradient(monkeypatch):
+    z, u = cp.Variable((2, 2)), cp.Variable(3)
+    matrix = np.random.default_rng(0).normal(size=(2, 3))
+    formula = cp.hstack(
+        [cp.vec(z.T @ matrix, order="C")[2] + 0.1 * (u[k] - 1e6) - cp.sum(z[:, 1]) / 3 + cp.exp(1.0) for k in range(3)]
+    )
+    own = decompositions._at_zero([z, u])
+    expression = decompositions.substitute(formula, own)
+    slow = decompositions._affine_map(expression, own)
+    monkeypatch.setattr(decompositions, "_MANY_PARTS", 1)
+    monkeypatch.setattr(decompositions, "_gradient", None)
+    quick = decompositions._affine_map(expression, own)
+    assert quick == pytest.approx(slow, rel=1e-15)
+    assert np.array_equal(quick[:, 0], slow[:, 0])

@@ -15,9 +15,8 @@ from sklearn.linear_model import LinearRegression
 import polyhedge as ph
 from polyhedge.fitting import reference_values
 from polyhedge.learners import LearnResult
-from polyhedge.problems import DecisionProblem
+from polyhedge.problems import DecisionProblem, problem_from_data, problem_to_data
 from polyhedge.problems.parameters import parameter_rows
-from polyhedge.problems.stored import problem_from_state, problem_to_state
 from polyhedge.robust import decide, decide_knowing
 from polyhedge.robust.counterpart import Counterpart
 from polyhedge.robust.engine.batch import decide_in_batch
@@ -467,8 +466,8 @@ class TestParameters:
         problem = with_parameters("costs", constants=[own])
         wanted = decide(problem, Box(WIDTHS), 1.0, CENTERS).cost_bound
         own.value = np.array([30.0, 40.0])
-        state = problem_to_state(problem)
-        for twin in (problem, replace(problem, name="twin"), problem_from_state(state), pickle.loads(dumps(problem))):
+        state = problem_to_data(problem)
+        for twin in (problem, replace(problem, name="twin"), problem_from_data(state), pickle.loads(dumps(problem))):
             found = decide(twin, Box(WIDTHS), 1.0, CENTERS)
             np.testing.assert_array_equal(found.cost_bound, wanted)
             np.testing.assert_allclose(twin.evaluate(found.flat, found.worst_outcome), wanted, atol=1e-9)
@@ -694,11 +693,11 @@ class TestFiles:
     @pytest.mark.parametrize("make", [lambda: tracking()[0], lambda: named_plant()], ids=["auxiliary", "several"])
     def test_problems_with_several_variables_come_back_from_files(self, make):
         problem = make()
-        twin = problem_from_state(problem_to_state(problem))
+        twin = problem_from_data(problem_to_data(problem))
         first, second = (decide(p, Box(WIDTHS), 1.0, CENTERS) for p in (problem, twin))
         np.testing.assert_array_equal(first.flat, second.flat)
         assert first.layout == second.layout
-        assert problem_to_state(twin)["cost"] == problem_to_state(problem)["cost"]
+        assert problem_to_data(twin)["cost"] == problem_to_data(problem)["cost"]
         u = CENTERS[0]
         given = {"a": np.ones(2), "b": np.ones((2, 2)), "c": 1.0} if isinstance(twin.decision, dict) else np.ones(2)
         assert str(twin.cost(given, u)) == str(problem.expression(given, u)).replace("w", twin.layout.names[-1])

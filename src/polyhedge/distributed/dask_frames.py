@@ -15,7 +15,7 @@ from polyhedge.data import digest_rows
 from polyhedge.distributed.row_table import Parameters, decide_rows, require, table_features
 from polyhedge.model import Model, scores_of
 from polyhedge.problems.checks import check_outcomes
-from polyhedge.problems.names import order_outcomes
+from polyhedge.problems.layout import order_outcomes
 from polyhedge.solvers.options import Solver, solver_in_force
 
 # Each pass over a frame narrows the radius 4096-fold, for one small array a part.

@@ -201,7 +201,7 @@ def _info(opened: OpenedModel, n_bytes: int) -> ModelInfo:
         problem_name=str(problem["name"]),
         outcome_names=tuple(str(name) for name in problem["outcome_names"]),
         decision_names=tuple(str(name) for name in problem["decision_names"]),
-        curvature=str(problem["compiled"]["curvature"]).lower().replace("_", " ") if is_inside else None,
+        curvature=str(problem["curvature"]).lower().replace("_", " ") if is_inside else None,
         problem_source=str(source),
         problem_is_inside=is_inside,
         guarantee=FAMILIES[state.get("family", "set")].promise,

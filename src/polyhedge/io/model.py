@@ -33,9 +33,7 @@ from polyhedge.io.signatures import Key, check_signature, read_signature, signat
 from polyhedge.learners import LearnResult
 from polyhedge.model import Model, Prints, Record
 from polyhedge.predictors.schema import Schema
-from polyhedge.problems import DecisionProblem
-from polyhedge.problems.expression_tree import NotPortableError
-from polyhedge.problems.stored import problem_from_state, problem_to_state
+from polyhedge.problems import DecisionProblem, NotPortableError, problem_from_data, problem_to_data
 from polyhedge.regions import RegionFamily
 from polyhedge.solvers.program import Status
 
@@ -318,7 +316,7 @@ def _details_text(details: Mapping[str, Any]) -> bytes:
 
 def _problem_state(problem: DecisionProblem) -> dict[str, Any]:
     try:
-        return {"stored": problem_to_state(problem)}
+        return {"stored": problem_to_data(problem)}
     except NotPortableError as error:
         if problem.source is None:
             raise ValueError(
@@ -334,7 +332,7 @@ def _problem(state: Mapping[str, Any], given: DecisionProblem | None) -> Decisio
     """The problem of the file; one that is given must have been written in the same text."""
     try:
         is_inside = "stored" in state
-        stored = problem_from_state(state["stored"]) if is_inside else None
+        stored = problem_from_data(state["stored"]) if is_inside else None
         source = state["stored"]["source"] if is_inside else [state["elsewhere"][k] for k in ("reference", "digest")]
         reference, digest = (str(part) for part in source or ("", ""))
     except Exception as error:  # edited formulas fail wherever CVXPY first meets them

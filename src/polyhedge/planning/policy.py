@@ -36,7 +36,7 @@ from polyhedge.planning.residual_distributions import (
 from polyhedge.planning.selection import PLANNED_BY, Scored, choose_planned_by, resampled
 from polyhedge.predictors.regressor import Predictor
 from polyhedge.problems import DecisionProblem
-from polyhedge.problems.kept_constraints import Limits
+from polyhedge.problems.evaluation import Limits
 from polyhedge.problems.parameters import by_row
 from polyhedge.regions.batch_invariant import Grid, steady_predictions
 from polyhedge.regions.cost_guard import Planned

@@ -1,10 +1,11 @@
 """Decision problems: written in CVXPY, compiled once to arrays."""
 
 from polyhedge.problems.checks import NoSolutionError
-from polyhedge.problems.decision_problem import Curvature, DecisionProblem
+from polyhedge.problems.decision_problem import Curvature, DecisionProblem, problem_from_data
+from polyhedge.problems.formula import NotPortableError
 from polyhedge.problems.from_mps import from_mps
-from polyhedge.problems.from_toml import from_toml
-from polyhedge.problems.names import Source
+from polyhedge.problems.from_toml import from_reference, from_toml
+from polyhedge.problems.layout import Source
 from polyhedge.problems.pieces import Pieces, SumOfMaxima
 from polyhedge.problems.ready_made import (
     newsvendor,
@@ -13,12 +14,13 @@ from polyhedge.problems.ready_made import (
     simplex_newsvendor,
     simplex_quadratic,
 )
-from polyhedge.problems.reference import from_reference
+from polyhedge.problems.stored import problem_to_data
 
 __all__ = [
     "Curvature",
     "DecisionProblem",
     "NoSolutionError",
+    "NotPortableError",
     "Pieces",
     "Source",
     "SumOfMaxima",
@@ -27,6 +29,8 @@ __all__ = [
     "from_toml",
     "newsvendor",
     "portfolio",
+    "problem_from_data",
+    "problem_to_data",
     "simplex_linear",
     "simplex_newsvendor",
     "simplex_quadratic",

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from polyhedge._support.alignment import listed, names_of, select_columns
 from polyhedge._support.tolerances import INSIDE
 from polyhedge._support.validation import Array, Mask, as_rows
-from polyhedge.problems.in_words import formulas_by_name
-from polyhedge.problems.layout import in_structure
-from polyhedge.problems.names import default_outcome_names
+from polyhedge.problems.formula import substitute
+from polyhedge.problems.layout import default_outcome_names, in_structure
 from polyhedge.problems.parameters import layout_of, sample_values
 from polyhedge.problems.pieces import SumOfMaxima
-from polyhedge.problems.written import call_cost, substitute
+from polyhedge.problems.written import call_cost, formulas_by_name
 from polyhedge.solvers.program import Cone, ConicProgram, Status
 from polyhedge.solvers.solve import solve
 

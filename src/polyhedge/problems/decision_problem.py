@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
+from operator import methodcaller
+from typing import Any, Self
 
 import cvxpy as cp
 import numpy as np
@@ -14,25 +16,25 @@ import numpy as np
 from polyhedge._support.validation import Array
 from polyhedge.problems.checks import check_compiled_cost, check_curvature, check_feasible, check_with_parameters
 from polyhedge.problems.decompose import Decomposition, decompose, inequality_rows, support_rows
+from polyhedge.problems.evaluation import RowValues, UncertainRows
 from polyhedge.problems.feasible_set import FeasibleProgram, compile_feasible_program
-from polyhedge.problems.in_words import formula_of
-from polyhedge.problems.layout import Layout, in_structure, leaves_of
-from polyhedge.problems.lifted import KeptProblems, Lifted, LiftedParts, lift, split_with_parameters
-from polyhedge.problems.names import (
-    NamedParts,
+from polyhedge.problems.formula import NotPortableError, substitute, substitute_in
+from polyhedge.problems.layout import (
+    Layout,
     Source,
     check_names,
+    check_units,
     default_outcome_names,
+    in_structure,
+    leaves_of,
     own_decision_names,
-    units_of,
 )
+from polyhedge.problems.lifted import KeptProblems, Lifted, LiftedParts, lift, split_with_parameters
 from polyhedge.problems.parameters import ProblemParameter, layout_of, parameter_rows
-from polyhedge.problems.pickling import pickled
 from polyhedge.problems.pieces import Pieces, SumOfMaxima
-from polyhedge.problems.row_values import RowValues
+from polyhedge.problems.stored import fields_from_data, problem_to_data
 from polyhedge.problems.structure import Structure
-from polyhedge.problems.violations import UncertainRows, constraint_texts
-from polyhedge.problems.written import Written, as_list, read_constants, read_problem, substitute, substitute_in
+from polyhedge.problems.written import Written, as_list, constraint_texts, problem_text, read_constants, read_problem
 
 Cost = Callable[[Any, Any], Any]
 
@@ -47,7 +49,7 @@ class Curvature(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class DecisionProblem(NamedParts):
+class DecisionProblem:
     r"""Choose z in Z with cost g(z, u) when the outcome u is unknown.
 
     Parameters
@@ -136,14 +138,32 @@ class DecisionProblem(NamedParts):
 
     written: Written = field(init=False, repr=False)
     """The formulas, read once when the problem was written."""
+    made_by: tuple[Any, ...] = field(default=(), init=False, repr=False)
+    """The function and its arguments that made this problem from another one, for pickles."""
+
+    def __new__(cls, *given: Any, **parts: Any) -> Self:  # noqa: D102
+        if given:
+            raise TypeError(
+                f"A DecisionProblem is made of named parts, got {type(given[0]).__name__} without a name. Write "
+                "DecisionProblem(decision=z, cost=lambda z, u: ..., constraints=[...], n_outcomes=...). A "
+                "cvxpy.Problem does not say what is uncertain in it: hand over its variables and constraints, and the "
+                "cost as a function of the decision z and the outcome u."
+            )
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        if (
-            isinstance(self.n_outcomes, bool)
-            or not isinstance(self.n_outcomes, (int, np.integer))
-            or self.n_outcomes < 1
-        ):
-            raise ValueError(f"n_outcomes must be a positive integer, got {self.n_outcomes!r}.")
+        self._read()
+        if self.parameters:
+            check_with_parameters(self)
+            return
+        check_feasible(self)
+        check_compiled_cost(self)
+
+    def _read(self) -> None:
+        """Read the callables, and check names and curvature."""
+        n = self.n_outcomes
+        if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
+            raise ValueError(f"n_outcomes must be a positive integer, got {n!r}.")
         constraints, constants = tuple(as_list(self.constraints, "constraints")), read_constants(self.constants)
         self._set(constraints=constraints, constants=constants)
         written = read_problem(self)
@@ -152,21 +172,20 @@ class DecisionProblem(NamedParts):
         self._set(written=written, decision=given)
         self._set_names()
         check_curvature(self)
-        if self.parameters:
-            check_with_parameters(self)
-            return
-        check_feasible(self)
-        check_compiled_cost(self)
 
     def __repr__(self) -> str:
-        return formula_of(self) if "written" in vars(self) else f"<{self.name}>"
+        return problem_text(self) if "written" in vars(self) else f"<{self.name}>"
 
     def labelled(self, **labels: Any) -> DecisionProblem:
         """The same problem with another name, source or names of its parts; nothing is compiled again."""
-        follows = list(self.decision_names) == own_decision_names(self)  # names of the outcomes, as far as these go
+        follows = list(self.decision_names) == own_decision_names(self)  # the names of outcomes
         twin = self.with_parts(**{"units": None} | ({"decision_names": ()} if follows else {}) | labels)
         twin._set_names()
-        twin._set(units=units_of(twin, self))
+        if self.made_by:
+            twin._set(made_by=(methodcaller("labelled", **labels), (self,)))
+        if twin.units is None and self.units is not None:
+            renamed = dict(zip(self._all_names(), twin._all_names(), strict=True))
+            twin._set(units={renamed.get(name, name): unit for name, unit in self.units.items()})
         return twin
 
     def with_parts(self, anew: Sequence[str] = (), **parts: Any) -> DecisionProblem:
@@ -205,15 +224,26 @@ class DecisionProblem(NamedParts):
         p, own = self.layout.given_size, own_decision_names(self)
         self._set(decision_names=check_names(self.decision_names, p, "decision_names", own))
         constraints = check_names(given, n_uncertain, "constraint_names", constraint_texts(self.written))
-        self._set(constraint_names=constraints, units=units_of(self))
+        self._set(constraint_names=constraints, units=check_units(self.units, self._all_names()))
+
+    def _all_names(self) -> list[str]:
+        return [*self.outcome_names, *self.decision_names, *(parameter.name for parameter in self.parameters)]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DecisionProblem:
         """A problem never changes, so copies share it (CVXPY variables would lose their identity)."""
         return self
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """How it is pickled: with its functions where these have a name in a module, else by its formulas."""
-        return pickled(self) or super().__reduce_ex__(protocol)
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled by its formulas, or by the call that made it from another problem."""
+        if self.made_by:
+            return self.made_by
+        try:
+            return _unpickled, (problem_to_data(self),)
+        except NotPortableError as error:
+            raise pickle.PicklingError(
+                f"{self.name!r} cannot be pickled, because its formulas cannot be stored ({error}). decider.save and "
+                "polyhedge.load take a problem in a file, FILE.py:NAME."
+            ) from error
 
     def relaxed(self) -> DecisionProblem:
         """The same problem with integer decisions made continuous (itself where there are none)."""
@@ -221,7 +251,9 @@ class DecisionProblem(NamedParts):
         if not len(feasible.program.integer):
             return self
         continuous = replace(feasible.program, integer=np.zeros(0, dtype=np.int64))
-        return self.with_parts(feasible=replace(feasible, program=continuous))
+        return self.with_parts(
+            made_by=(methodcaller("relaxed"), (self,)), feasible=replace(feasible, program=continuous)
+        )
 
     @property
     def layout(self) -> Layout:
@@ -251,8 +283,8 @@ class DecisionProblem(NamedParts):
         return KeptProblems()
 
     def _at(self, values: Array) -> DecisionProblem:
-        parts: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
-        parts["written"] = self.written.at(values)
+        parts: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self) if one.init}
+        parts |= {"written": self.written.at(values), "made_by": (methodcaller("at_values", values), (self,))}
         if self.lifted is not None and self.lifted_parts is not None:
             parts |= {**self.lifted.at(values), **self.lifted_parts.at(self.written, values)}
         return self.assembled(**parts)
@@ -435,3 +467,20 @@ _FOLLOWS = ("structure", "in_units", "_kept")
 def _sign_parameter(decision: cp.Variable) -> cp.Parameter:
     nonneg = bool(decision.is_nonneg()) or decision.attributes.get("boolean") is True
     return cp.Parameter(decision.shape, nonneg=nonneg, nonpos=bool(decision.is_nonpos()) and not nonneg)
+
+
+def problem_from_data(data: Mapping[str, Any]) -> DecisionProblem:
+    """The problem that `problem_to_data` described, compiled again; mistakes in the data are ValueErrors."""
+    problem = _unpickled(data)
+    if problem.parameters:
+        check_with_parameters(problem, is_called=False)
+    else:
+        assert problem.feasible is not None
+        assert problem.uncertain_rows is not None
+    return problem
+
+
+def _unpickled(data: Mapping[str, Any]) -> DecisionProblem:
+    problem = DecisionProblem.assembled(**fields_from_data(data))
+    problem._read()
+    return problem

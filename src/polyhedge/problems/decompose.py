@@ -21,8 +21,9 @@ from cvxpy.cvxcore.python import canonInterface
 from cvxpy.lin_ops import lin_op
 
 from polyhedge._support.validation import Array, Indices
+from polyhedge.problems.formula import substitute
 from polyhedge.problems.pieces import SumOfMaxima, maximum_of
-from polyhedge.problems.written import Written, substitute
+from polyhedge.problems.written import Written
 
 _FAR = 2.0**100
 """Where slopes in the outcome are read: so far out that constants beside them fall below the last digit, and at a power

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from polyhedge._support.validation import Array, Indices, Mask
-from polyhedge.problems.written import substitute, substitute_in
+from polyhedge.problems.formula import substitute, substitute_in
 from polyhedge.solvers.program import Cone, ConicProgram
 from polyhedge.solvers.scaling import as_rotated, products, rotation, with_products
 

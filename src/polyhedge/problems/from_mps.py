@@ -15,7 +15,7 @@ import numpy as np
 from polyhedge._support.alignment import listed
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.problems.decision_problem import DecisionProblem
-from polyhedge.problems.names import Source
+from polyhedge.problems.layout import Source
 from polyhedge.solvers.mps import MAX_MPS_BYTES, MpsModel, read_mps
 
 __all__ = ["from_mps"]

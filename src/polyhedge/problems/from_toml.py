@@ -1,43 +1,61 @@
-"""Decision problems from TOML files: ready-made ones, linear and quadratic programs (docs/problem-file.md)."""
+"""Problems in files: TOML (docs/problem-file.md) and Python (`"file.py:name"`)."""
 
 from __future__ import annotations
 
 import hashlib
 import inspect
+import re
+import sys
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
+from itertools import accumulate
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import cvxpy as cp
 import numpy as np
 
+from polyhedge._support.validation import Array
 from polyhedge.problems import ready_made
 from polyhedge.problems.decision_problem import DecisionProblem
-from polyhedge.problems.names import Source
-from polyhedge.problems.tabled import Row, Rows, TabledCost, read_cost, read_rows
-from polyhedge.problems.toml_table import Table, is_number
-from polyhedge.problems.toml_text import MAX_BYTES, read_toml
-from polyhedge.problems.violations import each_once
+from polyhedge.problems.formula import FormulaFunction, constraints_from_text, from_text, is_number
+from polyhedge.problems.layout import Source, numbered_twins
 
-_GENERAL = "program"
+MAX_BYTES = 4 * 2**20
+"""Some 200 000 numbers; Python's TOML reader takes seconds for more."""
+MAX_DEPTH = 32
+"""Levels of a file, which needs five: Python's TOML reader takes memory with the square of the depth, and recurses."""
+# Linear in the text, also if a text in it does not end; two quotes may stand before the three that end one.
+_TEXT_OR_COMMENT = re.compile(
+    r"""
+    \"{3} (?: \\. | [^\\"] | "(?!"") )*+ (?: "{3,5}+ )?
+    | '{3} (?: [^'] | '(?!'') )*+ (?: '{3,5}+ )?
+    | " (?: \\. | [^"\\\n] )*+ "?
+    | ' [^'\n]*+ '?
+    | \# [^\n]*+
+    """,
+    re.DOTALL | re.VERBOSE,
+)
+_LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{MAX_DEPTH}}}")
+_MAX_ENTRIES = 10_000
+"""Outcomes, and decisions."""
+MAX_PAIRS = 1_000_000
+"""Pairs of an outcome and a decision: every piece of the cost has a coefficient for each, 8 MB."""
 _READY_MADE: dict[str, Callable[..., DecisionProblem]] = {
     name: getattr(ready_made, name)
     for name in ("newsvendor", "portfolio", "simplex_linear", "simplex_newsvendor", "simplex_quadratic")
 }
-_SWITCHES = ("integer", "nonnegative_demand")
-# Entries of one variable: more are a matter for CVXPY itself.
-_MAX_ENTRIES = 10_000
-MAX_PAIRS = 1_000_000
-"""Pairs of an outcome and a decision: every piece of the cost has a coefficient for each, which makes 8 MB."""
 _LIMITS = ["lower", "upper", "integer"]
 _TOP = ["kind", "name", "outcomes", "decisions", "parameters", "cost", "constraints", "support", "units", *_LIMITS]
-
-_ANY = {"lower": -np.inf, "upper": np.inf}
-_SIGNED = ((-np.inf, np.inf), (0.0, np.inf), (-np.inf, 0.0))
-"""Limits of a parameter that its sign says already."""
+_BIAFFINE = ["constant", "decision", "outcome", "product"]
+_SIDES: dict[str, Callable[[Any, Any], Any]] = {
+    "at_most": lambda left, right: left <= right,
+    "at_least": lambda left, right: left >= right,
+    "equals": lambda left, right: left == right,
+}
 
 
 def from_toml(path: str | Path) -> DecisionProblem:
@@ -72,10 +90,10 @@ def from_toml(path: str | Path) -> DecisionProblem:
     with path.open("rb") as stream:
         content = stream.read(MAX_BYTES + 1)  # one more is too many, and so are all that may follow
     try:
-        table = Table(read_toml(content), "")
+        table = _Table(read_toml(content), "")
         problem = _problem(table)
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path.name} must be UTF-8 text: {error}.") from error
+        raise ValueError(f"{path.name} must be UTF-8 text.") from error
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path.name} is not proper TOML: {error}.") from error
     except ValueError as error:
@@ -83,19 +101,85 @@ def from_toml(path: str | Path) -> DecisionProblem:
     return problem.labelled(source=Source(path.name, hashlib.sha256(content).hexdigest()))
 
 
-def _problem(table: Table) -> DecisionProblem:
-    kind = table.text("kind", _GENERAL)
-    if kind == _GENERAL:
+def from_reference(reference: str) -> DecisionProblem:
+    r"""The problem that a Python file defines: `"my_module.py:problem"`. This runs the file.
+
+    Parameters
+    ----------
+    reference : str
+        A path and a name in that file, separated by a colon. The name holds a `DecisionProblem`, or a function
+        without arguments that returns one. The file can import modules of its directory.
+
+    Returns
+    -------
+    DecisionProblem
+        With `source`: the reference and a SHA-256 digest of the file, by which a model file recognises it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "budget.py"
+    >>> text = "import polyhedge as ph\nproblem = ph.problems.simplex_linear([0.0, 0.0])\n"
+    >>> _ = path.write_text(text)
+    >>> from_reference(f"{path}:problem").name
+    'simplex linear'
+    """
+    file, colon, name = reference.rpartition(":")
+    path = Path(file)
+    if not colon or not name.isidentifier() or path.suffix != ".py":
+        raise ValueError(f'A problem in Python is given as "file.py:name", got "{reference}".')
+    if not path.is_file():
+        raise FileNotFoundError(f'There is no file "{file}". A problem in Python is given as "file.py:name".')
+    source = path.read_bytes()
+    digest = hashlib.sha256(source).hexdigest()
+    module = ModuleType(f"polyhedge_problem_{digest[:16]}")
+    module.__file__ = str(path)
+    # Classes look their module up by name, and a module finds its neighbours along the path.
+    sys.modules[module.__name__] = module
+    sys.path.insert(0, str(path.parent.resolve()))
+    try:
+        exec(compile(source, str(path), "exec"), module.__dict__)  # the very bytes of the digest
+    finally:
+        sys.path.remove(str(path.parent.resolve()))
+    defined = getattr(module, name, None)
+    problem = defined() if callable(defined) else defined
+    if not isinstance(problem, DecisionProblem):
+        raise ValueError(
+            f'"{name}" in {file} must be a DecisionProblem or a function that returns one, got '
+            f"{'nothing' if defined is None else type(problem).__name__}."
+        )
+    return problem.labelled(source=Source(reference, digest))
+
+
+def read_toml(content: bytes) -> dict[str, Any]:
+    """The tables of a TOML text; ValueError if it is too large, nested too deep or no TOML.
+
+    Examples
+    --------
+    >>> read_toml(b"lower = [0, 1]")
+    {'lower': [0, 1]}
+    """
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"it has more than {MAX_BYTES} bytes. Write a large problem in Python, as FILE.py:NAME.")
+    text = content.decode("utf-8")
+    bare = _TEXT_OR_COMMENT.sub("s", text)
+    levels = accumulate((1 if bracket in "[{" else -1 for bracket in re.findall(r"[\[\]{}]", bare)), initial=0)
+    if max(levels) > MAX_DEPTH or _LONG_KEY.search(bare):
+        raise ValueError(
+            f"it is nested more than {MAX_DEPTH} levels deep. A problem file needs five: look for brackets that are "
+            "not closed."
+        )
+    return tomllib.loads(text)
+
+
+def _problem(table: _Table) -> DecisionProblem:
+    kind = table.text("kind", "program")
+    if kind == "program":
         return _program(table)
     if kind not in _READY_MADE:
         close = get_close_matches(kind, _READY_MADE, n=1)
         hint = f' Did you mean "{close[0]}"?' if close else ""
-        raise ValueError(f'kind must be "{_GENERAL}" or one of {", ".join(_READY_MADE)}, got "{kind}".{hint}')
-    return _ready_made(kind, table)
-
-
-def _ready_made(kind: str, table: Table) -> DecisionProblem:
-    """Call the function of that name with the file's values."""
+        raise ValueError(f'kind must be "program" or one of {", ".join(_READY_MADE)}, got "{kind}".{hint}')
     function = _READY_MADE[kind]
     parameters = inspect.signature(function).parameters
     names: dict[str, Any] = {
@@ -104,8 +188,7 @@ def _ready_made(kind: str, table: Table) -> DecisionProblem:
     given = {key: _setting(table, key) for key in parameters if table.has(key)}
     if "n_outcomes" in parameters and "outcome_names" in names:
         given.setdefault("n_outcomes", len(names["outcome_names"]))
-    title = table.text("name", kind.replace("_", " "))
-    units = table.take("units")
+    title, units = table.text("name", kind.replace("_", " ")), table.take("units")
     table.finish(["kind", "name", "outcomes", "decisions", "units", *parameters])
     counts = [given.get("n_outcomes", 1), *(len(value) for value in given.values() if isinstance(value, list))]
     _check_size(max(counts), max(counts))
@@ -115,10 +198,10 @@ def _ready_made(kind: str, table: Table) -> DecisionProblem:
     return function(**given).labelled(name=title, **names).labelled(units=units)
 
 
-def _setting(table: Table, key: str) -> Any:
+def _setting(table: _Table, key: str) -> Any:
     """A value of the kind that the ready-made problems take under this key."""
     value = table.take(key)
-    if key in _SWITCHES:
+    if key in ("integer", "nonnegative_demand"):
         is_fine, wanted = isinstance(value, bool), "must be true or false"
     elif key == "n_outcomes":
         is_fine = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MAX_ENTRIES
@@ -131,38 +214,37 @@ def _setting(table: Table, key: str) -> Any:
 
 
 def _is_numeric(value: Any) -> bool:
-    if isinstance(value, list):
-        return bool(value) and all(_is_numeric(item) for item in value)
-    return is_number(value)
+    return bool(value) and all(map(_is_numeric, value)) if isinstance(value, list) else is_number(value)
 
 
-def _program(table: Table) -> DecisionProblem:
+def _program(table: _Table) -> DecisionProblem:
     outcomes, decisions = _names(table, "outcomes", "u"), _names(table, "decisions", "z")
     parameters = _parameters(table)
-    shared = _shared(outcomes, decisions, [parameter.name() for parameter in parameters])
-    if shared:
-        raise ValueError(f"outcomes, decisions and parameters must have different names, two are called {shared}.")
+    counts = Counter([*outcomes, *decisions, *(parameter.name() for parameter in parameters)])
+    name, count = counts.most_common(1)[0]
+    if count > 1:
+        raise ValueError(f"outcomes, decisions and parameters must have different names, two are called {name}.")
     _check_size(len(outcomes), len(decisions))
     title = table.text("name", "decision problem")
-    z = _variable(table, decisions)
-    cost = _cost(table, decisions, outcomes, parameters)
-    rows = read_rows(table, "constraints", decisions, outcomes, parameters)
-    support, units = read_rows(table, "support", (), outcomes), table.take("units")
+    reader = _Reader(_variable(table, decisions), cp.Variable(len(outcomes)), decisions, outcomes, parameters)
+    z, u = reader.z, reader.u
+    cost = reader.cost(table)
+    rows = reader.constraints(table, "constraints")
+    support, units = _Reader(None, u, (), outcomes, ()).constraints(table, "support"), table.take("units")
     table.finish(_TOP)
-    certain = [row for row in rows if not row.sees_outcome]
-    uncertain = tuple(row for row in rows if row.sees_outcome)
-    u = cp.Constant(np.zeros(len(outcomes)))
+    sees_outcome = [u.id in {v.id for v in row.variables()} for _, row in rows]
+    uncertain = [named for named, sees in zip(rows, sees_outcome, strict=True) if sees]
     problem = DecisionProblem(
         decision=z,
-        cost=cost,
-        constraints=[constraint for row in certain for constraint in row.constraints(z, u)],
+        cost=FormulaFunction(z, u, cost),
+        constraints=[row for (_, row), sees in zip(rows, sees_outcome, strict=True) if not sees],
         n_outcomes=len(outcomes),
-        uncertain_constraints=Rows(uncertain) if uncertain else None,
-        outcome_support=Rows(tuple(support)) if support else None,
+        uncertain_constraints=FormulaFunction(z, u, [row for _, row in uncertain]) if uncertain else None,
+        outcome_support=FormulaFunction(z, u, [row for _, row in support]) if support else None,
         name=title,
         outcome_names=outcomes,
         decision_names=decisions,
-        constraint_names=_constraint_names(uncertain, z, cp.Variable(len(outcomes))),
+        constraint_names=numbered_twins([name for name, _ in uncertain]),
         units=units,
     )
     used = {parameter.name for parameter in problem.parameters}
@@ -173,7 +255,6 @@ def _program(table: Table) -> DecisionProblem:
 
 
 def _check_size(n_outcomes: int, n_decisions: int) -> None:
-    # Each outcome is read on its own, a millisecond.
     for what, n in (("outcomes", n_outcomes), ("decisions", n_decisions)):
         if n > _MAX_ENTRIES:
             raise ValueError(
@@ -186,13 +267,7 @@ def _check_size(n_outcomes: int, n_decisions: int) -> None:
         )
 
 
-def _constraint_names(rows: tuple[Row, ...], z: cp.Variable, u: cp.Variable) -> list[str]:
-    """The name of each row for each of its constraints that sees the outcome: "0 <= a - u <= 1" makes two."""
-    made = [(row.name, constraint) for row in rows for constraint in row.constraints(z, u)]
-    return each_once([name for name, constraint in made if u.id in {v.id for v in constraint.variables()}])
-
-
-def _names(table: Table, key: str, stem: str = "") -> tuple[str, ...]:
+def _names(table: _Table, key: str, stem: str = "") -> tuple[str, ...]:
     """Names as a list, or a count for names such as u_1, u_2."""
     value = table.take(key)
     if stem and isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MAX_ENTRIES:
@@ -203,36 +278,27 @@ def _names(table: Table, key: str, stem: str = "") -> tuple[str, ...]:
     return tuple(value)
 
 
-def _shared(*kinds: Sequence[str]) -> str:
-    """A name that two kinds have in common; empty where there is none."""
-    counts = Counter(name for names in kinds for name in names)
-    return next((name for name, count in counts.items() if count > 1), "")
-
-
-def _parameters(table: Table) -> tuple[cp.Parameter, ...]:
-    """Inputs that are numbers: a list of names, or a table of names with what is known of each (lower, upper)."""
+def _parameters(table: _Table) -> tuple[cp.Parameter, ...]:
+    """A list of names, or a table of names with limits of each (lower, upper)."""
     if not isinstance(table.content.get("parameters"), dict):
         return tuple(cp.Parameter(name=name) for name in _names(table, "parameters")) if table.has("parameters") else ()
     parameters = []
     for name, limits in table.take("parameters").items():
         if not isinstance(limits, dict):
             raise table.wrong(f"parameters.{name}", "must be a table such as { lower = 0 }", limits)
-        its = Table(limits, f"parameters.{name}")
-        lower, upper = (its.number(key, default) if its.has(key) else default for key, default in _ANY.items())
-        its.finish(list(_ANY))
+        own, ends = _Table(limits, f"parameters.{name}"), {"lower": -np.inf, "upper": np.inf}
+        lower, upper = (own.number(key) if own.has(key) else end for key, end in ends.items())
+        own.finish(list(ends))
         if lower > upper:
             raise ValueError(f"parameters.{name}.lower must be at most its upper, got {lower:g} and {upper:g}.")
-        parameters.append(cp.Parameter(name=name, **_attributes(lower, upper)))
+        # CVXPY's rules of convexity look at signs alone.
+        sign = {"nonneg": True} if lower >= 0 else {"nonpos": True} if upper <= 0 else {}
+        is_sign_all = (lower, upper) in ((-np.inf, np.inf), (0.0, np.inf), (-np.inf, 0.0))
+        parameters.append(cp.Parameter(name=name, **({} if is_sign_all else {"bounds": [lower, upper]}), **sign))
     return tuple(parameters)
 
 
-def _attributes(lower: float, upper: float) -> dict[str, Any]:
-    """Limits as CVXPY knows them; rules of convexity look at signs alone."""
-    sign = {"nonneg": True} if lower >= 0 else {"nonpos": True} if upper <= 0 else {}
-    return sign if (lower, upper) in _SIGNED else {"bounds": [lower, upper], **sign}
-
-
-def _variable(table: Table, decisions: tuple[str, ...]) -> cp.Variable:
+def _variable(table: _Table, decisions: tuple[str, ...]) -> cp.Variable:
     lower = table.vector("lower", decisions, fill=True, missing=-np.inf)
     upper = table.vector("upper", decisions, fill=True, missing=np.inf)
     if (lower > upper).any():
@@ -252,12 +318,204 @@ def _variable(table: Table, decisions: tuple[str, ...]) -> cp.Variable:
     return cp.Variable(len(decisions), name="z", integer=integer, **settings)
 
 
-def _cost(
-    table: Table, decisions: tuple[str, ...], outcomes: tuple[str, ...], parameters: tuple[cp.Parameter, ...]
-) -> TabledCost:
-    value = table.take("cost")
-    if isinstance(value, str):
-        return read_cost(Table({"formula": value}, ""), decisions, outcomes, parameters, formula_at="cost")
-    if not isinstance(value, dict) or not value:
-        raise table.wrong("cost", "must be a formula or a table of coefficients", value)
-    return read_cost(Table(value, "cost", _TOP), decisions, outcomes, parameters)
+class _Reader:
+    """Expressions and constraints from texts and tables, over the variables of a problem."""
+
+    def __init__(
+        self, z: Any, u: cp.Variable, decisions: Sequence[str], outcomes: Sequence[str], parameters: Sequence[Any]
+    ) -> None:
+        self.z, self.u, self.decisions, self.outcomes = z, u, decisions, outcomes
+        self.parameters = {parameter.name(): parameter for parameter in parameters}
+        # Entries are made if a formula names them: there may be thousands.
+        self.entries: dict[str, Any] = {name: (u, i) for i, name in enumerate(outcomes)}
+        self.entries |= {name: (z, i) for i, name in enumerate(decisions)} | self.parameters
+
+    def cost(self, table: _Table) -> cp.Expression:
+        value = table.take("cost")
+        if isinstance(value, str):
+            return self._read(from_text, _Table({"formula": value}, "").text("formula"), "cost")
+        if not isinstance(value, dict) or not value:
+            raise table.wrong("cost", "must be a formula or a table of coefficients", value)
+        own = _Table(value, "cost", _TOP)
+        terms = [self._biaffine(own)]
+        for maximum in own.tables("maxima"):
+            pieces = maximum.tables("pieces")
+            made = [self._biaffine(piece) for piece in pieces]
+            for piece in pieces:
+                piece.finish(_BIAFFINE)
+            if len(made) < 2:
+                raise maximum.wrong("pieces", "must be a list of at least 2 tables", made or None)
+            weight = maximum.number("weight", 1.0)
+            if weight <= 0:
+                raise maximum.wrong("weight", "must be positive, otherwise the cost is not convex", weight)
+            maximum.finish(["pieces", "weight"])
+            terms.append(weight * cp.maximum(*made))
+        if own.has("formula"):
+            terms.append(self._read(from_text, own.text("formula"), "cost.formula"))
+        root = _root(own, len(self.decisions))
+        terms += [] if root is None else [cp.sum_squares(root @ self.z)]
+        own.finish([*_BIAFFINE, "maxima", "formula", "quadratic"])
+        return sum(terms[1:], terms[0])
+
+    def constraints(self, table: _Table, key: str) -> list[tuple[str, cp.Constraint]]:
+        """Constraints with their names: a list of formulas and tables; "0 <= a - u <= 1" makes two."""
+        value = table.take(key, [])
+        if not isinstance(value, list) or not all(isinstance(item, (str, dict)) for item in value):
+            raise table.wrong(key, 'must be a list of formulas such as "a + b <= 1" or of tables', value)
+        rows = []
+        for i, item in enumerate(value):
+            place = f"{table.at(key)}[{i + 1}]"
+            if isinstance(item, str):
+                rows += [(item, row) for row in self._read(constraints_from_text, item, place)]
+            else:
+                rows.append(self._row(_Table(item, place)))
+        return rows
+
+    def _read(self, reader: Callable[[str, Mapping[str, Any]], Any], text: str, place: str) -> Any:
+        try:
+            read = reader(text, self.entries)
+        except ValueError as error:
+            raise ValueError(f"{place}: {error}") from error
+        return cp.Constant(read) if isinstance(read, float) else read
+
+    def _row(self, table: _Table) -> tuple[str, cp.Constraint]:
+        sides = [side for side in _SIDES if table.has(side)]
+        if len(sides) != 1:
+            raise ValueError(f"{table.place} must have exactly one of {', '.join(_SIDES)}, got {sides or 'none'}.")
+        bound: Any = table.content.get(sides[0])
+        if isinstance(bound, str):
+            if bound not in self.parameters:
+                known = ", ".join(self.parameters) or "there is none"
+                raise table.wrong(sides[0], f"must be a finite number or a parameter ({known})", bound)
+            bound = self.parameters[table.text(sides[0])]
+        else:
+            bound = table.number(sides[0])
+        expression = self._biaffine(table)
+        name = table.text("name", table.place)
+        table.finish([*_BIAFFINE, *_SIDES, "name"])
+        if not expression.variables():
+            raise ValueError(f"{table.place} restricts nothing: all its coefficients are zero.")
+        return name, _SIDES[sides[0]](expression, bound)
+
+    def _biaffine(self, table: _Table) -> cp.Expression:
+        """The expression constant + decision'z + outcome'u + u' product z, without terms whose coefficients are 0."""
+        total = cp.Constant(table.number("constant", 0.0))
+        outcome = table.vector("outcome", self.outcomes)
+        if self.decisions:
+            shape = len(self.outcomes), len(self.decisions)
+            product = table.matrix("product", *shape, "one row an outcome, one column a decision")
+            decision = table.vector("decision", self.decisions)
+            total = total + decision @ self.z if decision.any() else total
+            total = total if product is None or not product.any() else total + self.u @ (product @ self.z)
+        return total + outcome @ self.u if outcome.any() else total
+
+
+def _root(table: _Table, n: int) -> Array | None:
+    """R with z' quadratic z = |R z|^2, which CVXPY sees to be convex."""
+    P = table.matrix("quadratic", n, n, "a symmetric matrix")
+    if P is None or not P.any():
+        return None
+    if not np.allclose(P, P.T, rtol=1e-9, atol=0):
+        raise ValueError(f"{table.at('quadratic')} must be symmetric.")
+    values, vectors = np.linalg.eigh((P + P.T) / 2)
+    if values.min() < -1e-9 * values.max():
+        raise ValueError(
+            f"{table.at('quadratic')} must be positive semidefinite, its least eigenvalue is {values.min():.3g}: "
+            "the cost would not be convex."
+        )
+    kept = values > 0
+    return np.asarray(np.sqrt(values[kept])[:, None] * vectors.T[kept])
+
+
+class _Table:
+    """A table with its place in the file, for messages such as "cost.maxima[2].pieces must ..."."""
+
+    def __init__(self, content: Mapping[str, Any], place: str, top: Sequence[str] = ()) -> None:
+        self.content, self.place, self.top = dict(content), place, top
+
+    def at(self, key: str) -> str:
+        """The place of a key in the file."""
+        return f"{self.place}.{key}" if self.place else key
+
+    def take(self, key: str, default: Any = None) -> Any:
+        """A value, which then is no longer left over."""
+        return self.content.pop(key, default)
+
+    def has(self, key: str) -> bool:
+        """Whether a key is there and not taken yet."""
+        return key in self.content
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """A non-empty text."""
+        value = self.take(key, default)
+        if not isinstance(value, str) or not value.strip():
+            raise self.wrong(key, "must be a text", value)
+        return value
+
+    def number(self, key: str, default: float | None = None) -> float:
+        """A finite number."""
+        value = self.take(key, default)
+        if not is_number(value):
+            raise self.wrong(key, "must be a finite number", value)
+        return float(value)
+
+    def vector(self, key: str, names: Sequence[str], *, fill: bool = False, missing: float = 0.0) -> Array:
+        """One number for each name: a list, a table by name, or (with `fill`) one number for all.
+
+        Entries that a table leaves out are `missing`, and so is a key that is not there.
+        """
+        value, n = self.take(key), len(names)
+        if fill and is_number(value):
+            return np.full(n, float(value))
+        if value is None or isinstance(value, dict):
+            numbers = np.full(n, missing)
+            for name, number in (value or {}).items():
+                if name not in names:
+                    raise ValueError(f"{self.at(key)} names {name}, which is not one of them.{_hint(name, names)}")
+                if not is_number(number):
+                    raise self.wrong(f"{key}.{name}", "must be a finite number", number)
+                numbers[list(names).index(name)] = float(number)
+            return numbers
+        wanted = f"must be a list of {n} numbers or a table by name ({', '.join(names)[:200]})"
+        if not isinstance(value, list) or len(value) != n or not all(map(is_number, value)):
+            raise self.wrong(key, wanted + (" or one number" if fill else ""), value)
+        return np.array(value, dtype=np.float64)
+
+    def matrix(self, key: str, rows: int, columns: int, what: str) -> Array | None:
+        """A list of rows, or None if the key is not there."""
+        value = self.take(key)
+        if value is None:
+            return None
+        fits = isinstance(value, list) and len(value) == rows and all(isinstance(row, list) for row in value)
+        if not fits or not all(len(row) == columns and all(map(is_number, row)) for row in value):
+            raise self.wrong(key, f"must be {rows} rows of {columns} numbers ({what})", value)
+        return np.array(value, dtype=np.float64)
+
+    def tables(self, key: str) -> list[_Table]:
+        """A list of tables; empty if the key is not there."""
+        value = self.take(key, [])
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+            raise self.wrong(key, "must be a list of tables", value)
+        return [_Table(item, f"{self.at(key)}[{i + 1}]", self.top) for i, item in enumerate(value)]
+
+    def wrong(self, key: str, wanted: str, value: Any) -> ValueError:
+        """The error that says what must hold and what was given."""
+        if value is None:
+            return ValueError(f"{self.at(key)} is missing: it {wanted}.")
+        shown = repr(value)
+        return ValueError(f"{self.at(key)} {wanted}, got {shown if len(shown) <= 80 else shown[:77] + '...'}.")
+
+    def finish(self, known: Sequence[str]) -> None:
+        """Refuse the first key that is left over."""
+        for key in self.content:
+            if self.place and key in self.top:
+                raise ValueError(
+                    f"{self.at(key)} stands in the section {self.place}, but {key} belongs to the whole problem. "
+                    "Write it above the first section."
+                )
+            raise ValueError(f"{self.at(key)} is not a key of a problem file.{_hint(key, known)}")
+
+
+def _hint(name: str, known: Sequence[str]) -> str:
+    close = get_close_matches(name, known, n=1)
+    return f' Did you mean "{close[0]}"?' if close else f" Known are {', '.join(known)}."

@@ -1,4 +1,4 @@
-"""Several variables as one flat vector: row-major, one after the other."""
+"""Flat vectors of several variables, and the names of their entries in tables and reports."""
 
 from __future__ import annotations
 
@@ -11,15 +11,31 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 
+from polyhedge._support.alignment import listed, names_of
+from polyhedge._support.frames import as_pandas
 from polyhedge._support.validation import Array
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Where each named variable stands in a flat vector.
+class Source:
+    """The file in which a problem was written.
 
-    The first `n_given` variables are the decision that the user declared; the others are auxiliary: met in the cost,
-    chosen together with the decision, and reported apart from it.
+    Attributes
+    ----------
+    reference : a file, and the name in it.
+    digest : SHA-256 of its text.
+    """
+
+    reference: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The slices of named variables in a flat vector: row-major, one variable after the other.
+
+    The first `n_given` variables are the decision that the user declared. The others are auxiliary variables of the
+    cost: chosen together with the decision, reported apart from it.
 
     Examples
     --------
@@ -127,3 +143,120 @@ def leaves_of(decision: Any, given: Any) -> list[Any]:
     if isinstance(decision, Mapping):
         return [given[name] for name in decision]
     return list(given) if isinstance(decision, (list, tuple)) else [given]
+
+
+def as_names(names: Any) -> Any:
+    """Names in a list: the columns of a data frame, the entries of a pandas Index; anything else as it is.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"heating": [1.0], "cooling": [2.0]})
+    >>> as_names(frame) == as_names(frame.columns) == ["heating", "cooling"]
+    True
+    """
+    if hasattr(names, "columns"):
+        return list(names_of(as_pandas(names)) or ())
+    return list(names) if hasattr(names, "tolist") else names
+
+
+def check_names(names: Any, size: int, what: str, default: Sequence[str]) -> tuple[str, ...]:
+    """Return one distinct name for each entry; the default ones where none are given.
+
+    Examples
+    --------
+    >>> check_names(["heating", "cooling"], 2, "outcome_names", ["u_1", "u_2"])
+    ('heating', 'cooling')
+    """
+    names = as_names(names)
+    if isinstance(names, (list, tuple)) and not names and default:
+        return tuple(default)
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) and name for name in names):
+        raise ValueError(f"{what} must be a list of non-empty texts, or a frame with such columns, got {names!r}.")
+    if len(names) != size:
+        raise ValueError(f"{what} must have {size} name(s), one for each entry, got {len(names)}.")
+    if len(set(names)) < size:
+        raise ValueError(f"{what} must be distinct, got {list(names)}.")
+    return tuple(names)
+
+
+def check_units(units: Any, names: Sequence[str]) -> dict[str, str] | None:
+    """What the "cost" and the entries of these names are measured in, as texts; None where nothing is said.
+
+    Examples
+    --------
+    >>> check_units({"cost": "EUR", "demand": "loaves"}, ["demand", "order"])
+    {'cost': 'EUR', 'demand': 'loaves'}
+    """
+    if units is None:
+        return None
+    if not isinstance(units, Mapping) or not all(isinstance(text, str) and text for text in units.values()):
+        raise ValueError(f'units must be texts by name, such as {{"cost": "EUR"}}, got {units!r}.')
+    unknown = [name for name in units if name not in ("cost", *names)]
+    if unknown:
+        raise ValueError(f"units has {unknown[0]!r}, but the names are: {listed(['cost', *names])}.")
+    return dict(units)
+
+
+def order_outcomes(names: Sequence[str], given: Sequence[str]) -> tuple[str, ...]:
+    """Columns that hold outcomes, in the order of the outcomes' `names` where they are called alike; else as given.
+
+    Examples
+    --------
+    >>> order_outcomes(["heating", "cooling"], ["cooling", "heating"]), order_outcomes(["u_1", "u_2"], ["b", "a"])
+    (('heating', 'cooling'), ('b', 'a'))
+    """
+    if set(given) == set(names):
+        return tuple(names)
+    for column, outcome in zip(given, names, strict=True):
+        if column in names and column != outcome:
+            raise ValueError(
+                f"The columns {', '.join(given)} would stand for the outcomes {', '.join(names)} in this order, and so "
+                f"{column} for {outcome}. Name the column of each outcome, in the order of the outcomes."
+            )
+    return tuple(given)
+
+
+def default_outcome_names(n_outcomes: int) -> list[str]:
+    """u_1, u_2, ..."""
+    return [f"u_{i + 1}" for i in range(n_outcomes)]
+
+
+def own_decision_names(problem: Any) -> list[str]:
+    """What entries of a decision are called if no names are given: like the outcomes they belong to, or numbered."""
+    layout, outcomes = problem.layout, list(problem.outcome_names)
+    if problem.is_paired and (layout.n_given, layout.given_size) != (1, len(outcomes)):
+        raise ValueError(
+            f"is_paired=True needs one variable as decision, with an entry for each of {len(outcomes)} outcome(s), got "
+            f"{layout.n_given} variable(s) with {layout.given_size} entries. Leave it out, and give decision_names."
+        )
+    if problem.is_paired and outcomes != default_outcome_names(len(outcomes)):
+        return [f"{layout.names[0]}_{name}" for name in outcomes]
+    return entry_names(layout.names[: layout.n_given], layout.shapes)
+
+
+def entry_names(stems: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> list[str]:
+    """Each stem with an index for each axis of its shape, row-major.
+
+    Examples
+    --------
+    >>> entry_names(["z", "level"], [(1, 2), ()])
+    ['z_1_1', 'z_1_2', 'level']
+    """
+    return [
+        "_".join([stem, *(str(i + 1) for i in index)])
+        for stem, shape in zip(stems, shapes[: len(stems)], strict=True)
+        for index in np.ndindex(*shape)
+    ]
+
+
+def numbered_twins(names: Sequence[str]) -> list[str]:
+    """The names; repeated ones get a number.
+
+    Examples
+    --------
+    >>> numbered_twins(["a <= u", "b <= u", "a <= u"])
+    ['a <= u', 'b <= u', 'a <= u (2)']
+    """
+    counts = [list(names[:i]).count(name) for i, name in enumerate(names)]
+    return [name if not count else f"{name} ({count + 1})" for name, count in zip(names, counts, strict=True)]

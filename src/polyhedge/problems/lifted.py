@@ -22,8 +22,9 @@ import numpy as np
 from polyhedge._support.validation import Array
 from polyhedge.problems.decompose import Decomposition, decompose
 from polyhedge.problems.feasible_set import FeasibleProgram, NotAffineError, compile_feasible_program
+from polyhedge.problems.formula import substitute
 from polyhedge.problems.pieces import Pieces, SumOfMaxima
-from polyhedge.problems.written import Written, substitute
+from polyhedge.problems.written import Written
 
 if TYPE_CHECKING:
     from polyhedge.problems.decision_problem import DecisionProblem

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from polyhedge._support.tolerances import INPUT
 from polyhedge._support.validation import Array, as_finite
 from polyhedge.problems.decision_problem import Cost, DecisionProblem
-from polyhedge.problems.names import as_names
+from polyhedge.problems.layout import as_names
 
 
 def simplex_linear(c: ArrayLike, *, names: Sequence[str] = ()) -> DecisionProblem:

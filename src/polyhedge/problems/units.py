@@ -18,9 +18,10 @@ from polyhedge._support.validation import Array
 from polyhedge.problems.decision_problem import DecisionProblem
 from polyhedge.problems.decision_units import constraint_unit, row_units
 from polyhedge.problems.decompose import Decomposition
+from polyhedge.problems.formula import substitute, substitute_in
 from polyhedge.problems.layout import in_structure
 from polyhedge.problems.pieces import SumOfMaxima, in_order
-from polyhedge.problems.written import Written, substitute, substitute_in
+from polyhedge.problems.written import Written
 from polyhedge.solvers.program import ConicProgram
 from polyhedge.solvers.scaling import scaled
 
@@ -96,6 +97,7 @@ def _problem_in(problem: DecisionProblem, units: Units) -> DecisionProblem:
         _cost_parts=parts,
         sum_of_maxima=_joint_in(whole, units, units.cost, z_units) if has_pieces and whole is not None else None,
         is_in_own_units=True,
+        made_by=(problem_in, (problem, units)),
     )
 
 

@@ -1,27 +1,33 @@
-"""What the user wrote, read once: formulas over the decision's variables, the outcome and the parameters.
+"""The formulas of a problem over its variables, outcome and parameters, read once from the user's callables.
 
-Everything that is compiled or evaluated later comes from these formulas and never from the user's callables or from
-the values of their parameters, so that nothing can change behind a problem's back.
+Everything that is compiled or evaluated later uses these formulas, never the callables or the values of parameters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
 import numpy as np
-from cvxpy.lin_ops import lin_utils
 from cvxpy.transforms.partial_optimize import PartialProblem
 
 from polyhedge._support.alignment import listed
 from polyhedge._support.validation import Array
-from polyhedge.problems.layout import Layout, check_variable_names, declared_variables, in_structure, own_name
+from polyhedge.problems.formula import substitute, substitute_in, to_text
+from polyhedge.problems.layout import (
+    Layout,
+    check_variable_names,
+    declared_variables,
+    in_structure,
+    numbered_twins,
+    own_name,
+)
 from polyhedge.problems.parameters import ProblemParameter, layout_of, parameter_names
 
-Leaves = Mapping[int, Any]
-"""What takes the place of a leaf, by the leaf's number in CVXPY."""
+if TYPE_CHECKING:
+    from polyhedge.problems.decision_problem import DecisionProblem
 
 
 @dataclass(frozen=True)
@@ -71,15 +77,13 @@ class Written:
             leaves.update((p.leaf.id, part) for p, part in zip(self.parameters, parts, strict=True))
         return leaves
 
+    def names(self) -> dict[str, str]:
+        """Texts for variables, by their names in CVXPY, which makes one up for a variable without a name."""
+        own = {v.name(): name for v, name in zip(self.variables, self.layout.names, strict=True)}
+        return own | {self.outcome.name(): "u"}
+
     def _constants(self, values: Array) -> list[cp.Constant]:
         return [cp.Constant(part) for part in layout_of(self.parameters).split(values)]
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        _take_numbers_below(state["highest_id"])
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "highest_id": lin_utils.get_id()}
 
     def at(self, values: Array) -> Written:
         """The formulas with flat values in the place of all parameters."""
@@ -91,30 +95,6 @@ class Written:
             certain=tuple(substitute_in(row, leaves) for row in self.certain),
             uncertain=tuple(substitute_in(row, leaves) for row in self.uncertain),
         )
-
-
-def _take_numbers_below(highest: int) -> None:
-    """CVXPY tells leaves apart by numbers that each process counts anew: none below may be given out again."""
-    while lin_utils.get_id() < highest:
-        pass
-
-
-def substitute(node: cp.Expression, leaves: Leaves) -> cp.Expression:
-    """The expression with leaves replaced, by their id; parts that hold none of them are shared, not copied."""
-    if not node.args:
-        return leaves.get(getattr(node, "id", -1), node)
-    args = [substitute(argument, leaves) for argument in node.args]
-    # The function and not the atom, which cannot be compiled where its variable has become a number.
-    if type(node) is cp.QuadForm and args[0].is_constant():
-        return cp.quad_form(*args)
-    is_same = all(new is old for new, old in zip(args, node.args, strict=True))
-    return node if is_same else node.copy(args)
-
-
-def substitute_in(constraint: cp.Constraint, leaves: Leaves) -> cp.Constraint:
-    """The constraint with leaves replaced; an inequality is a new one, so that copies can stand beside each other."""
-    args = [substitute(argument, leaves) for argument in constraint.args]
-    return args[0] <= args[1] if isinstance(constraint, cp.constraints.Inequality) else constraint.copy(args)
 
 
 def read_problem(problem: Any) -> Written:
@@ -321,3 +301,86 @@ def _check_replaced(written: Written) -> None:
                     f"outcome_support holds the parameter {parameter.name()}: what is known of the outcomes must not "
                     f"differ from row to row. Write a number, or constants=[{parameter.name()}]."
                 )
+
+
+def problem_text(problem: DecisionProblem) -> str:
+    """The problem as one line of formulas.
+
+    Examples
+    --------
+    >>> from polyhedge.problems import newsvendor
+    >>> print(problem_text(newsvendor(1.0, [4.0, 5.0], capacity=10.0)))
+    <newsvendor: minimise over order (2, at least 0) the cost [1, 1] @ maximum(order - u, 0) + [4, 5] @ \
+maximum(u - order, 0) subject to [1, 1] @ order <= 10; known of u: 0 <= u>
+    """
+    written = problem.written
+    names = written.names()
+    cost, limits, known = _formula_texts(written, names)
+    chosen = []
+    for variable in written.variables[: written.layout.n_given]:
+        words = {"nonneg": "at least 0", "nonpos": "at most 0", "integer": "whole numbers", "boolean": "0 or 1"}
+        size = " x ".join(map(str, variable.shape)) or "a number"
+        facts = [text for key, text in words.items() if variable.attributes[key]]
+        chosen.append(f"{names[variable.name()]} ({', '.join([size, *facts])})")
+    parts = [
+        f"minimise over {', '.join(chosen)} the cost {cost}{' subject to ' if limits else ''}{'; '.join(limits)}",
+        f"known of u: {'; '.join(known)}" if known else "",
+        units_text(problem),
+    ]
+    return f"<{problem.name}: {'; '.join(part for part in parts if part)}>"
+
+
+def units_text(problem: DecisionProblem) -> str:
+    """The units of the cost and of named entries; empty if none are given.
+
+    Examples
+    --------
+    >>> from polyhedge.problems import newsvendor
+    >>> units_text(newsvendor(1.0, 4.0, names=["rolls"]).labelled(units={"cost": "EUR", "rolls": "pieces"}))
+    'cost in EUR, rolls in pieces'
+    """
+    return ", ".join(f"{name} in {unit}" for name, unit in (problem.units or {}).items())
+
+
+def formulas_by_name(problem: DecisionProblem) -> tuple[str, list[str], list[str]]:
+    """The cost, the constraints and the support of outcomes as texts, with the names of entries.
+
+    Examples
+    --------
+    >>> import cvxpy as cp
+    >>> from polyhedge.problems import DecisionProblem
+    >>> problem = DecisionProblem(
+    ...     decision=cp.Variable(2, nonneg=True),
+    ...     cost=lambda z, u: cp.maximum(z[0] - u[0], 4 * (u[0] - z[0])) + z[1],
+    ...     n_outcomes=1,
+    ...     decision_names=["rolls", "bread"],
+    ...     outcome_names=["asked for"],
+    ... )
+    >>> formulas_by_name(problem)[0]
+    'maximum(rolls - asked for, 4 * (asked for - rolls)) + bread'
+    """
+    written = problem.written
+    names = written.names() | {f"u[{k}]": name for k, name in enumerate(problem.outcome_names)}
+    if written.layout.n_given == 1 and len(written.variables[0].shape) == 1:
+        stem = written.layout.names[0]
+        names |= {f"{stem}[{k}]": name for k, name in enumerate(problem.decision_names)}
+    return _formula_texts(written, names)
+
+
+def constraint_texts(written: Written) -> list[str]:
+    """The default names of uncertain constraints: their texts, each once."""
+    texts = [to_text(row, written.names()) for row in written.uncertain]
+    return numbered_twins([text if len(text) <= 60 else f"{text[:57]}..." for text in texts])
+
+
+def _formula_texts(written: Written, names: Mapping[str, str]) -> tuple[str, list[str], list[str]]:
+    longest, most = 200, 12  # letters of one formula and number of constraints that are shown
+
+    def shown(node: Any) -> str:
+        text = to_text(node, names)
+        return text if len(text) <= longest else f"{text[:longest]}..."
+
+    def listed(rows: Sequence[cp.Constraint]) -> list[str]:
+        return [*map(shown, rows[:most]), *([f"{len(rows) - most} more"] if len(rows) > most else [])]
+
+    return shown(written.cost), listed([*written.certain, *written.uncertain]), listed(written.support)

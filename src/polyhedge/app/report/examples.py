@@ -13,7 +13,7 @@ from polyhedge.app.report.tables import Cell, Column, Table
 from polyhedge.app.tables import take_parameters
 from polyhedge.data import take_rows
 from polyhedge.estimator import RobustDecider
-from polyhedge.problems.in_words import formulas_by_name, units_in_words
+from polyhedge.problems.written import formulas_by_name, units_text
 from polyhedge.summary import chosen_predictor, held_in_words
 
 __all__ = ["decided_rows", "formulas", "predictor_name"]
@@ -30,7 +30,7 @@ def formulas(decider: RobustDecider) -> list[Block]:
         *(f"subject to  {limit}" for limit in limits),
         *(f"known       {fact}" for fact in known),
     ]
-    units = units_in_words(decider.problem_)
+    units = units_text(decider.problem_)
     said = f"Units: {units}; others are those of the data." if units else "All is in the units of the data."
     return [
         Text(f"{said} The formulas are:"),

@@ -21,7 +21,7 @@ from polyhedge.predictors.schema import Schema, features_of, outcomes_of
 from polyhedge.predictors.table import Table
 from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.problems.checks import outside_support
-from polyhedge.problems.names import order_outcomes as order_columns
+from polyhedge.problems.layout import order_outcomes as order_columns
 from polyhedge.problems.parameters import parameter_rows
 from polyhedge.robust import decide_knowing
 

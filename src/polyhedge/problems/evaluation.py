@@ -1,0 +1,190 @@
+"""Values at many rows: of formulas, of uncertain constraints, and of given decisions' infeasibility."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import cvxpy as cp
+import numpy as np
+import scipy.sparse as sp
+
+from polyhedge._support.tolerances import FEASIBLE
+from polyhedge._support.validation import Array
+from polyhedge.problems.decompose import Decomposition
+from polyhedge.problems.feasible_set import FeasibleProgram, compile_feasible_program
+from polyhedge.problems.formula import substitute
+from polyhedge.problems.parameters import layout_of
+from polyhedge.problems.written import Written
+from polyhedge.solvers.program import Cone, ConicProgram, row_kinds
+from polyhedge.solvers.solve import solve
+
+if TYPE_CHECKING:
+    from polyhedge.problems.decision_problem import DecisionProblem
+
+
+class RowValues:
+    """A scalar formula of one or more arguments, evaluated at matching rows of numbers.
+
+    A CVXPY parameter has one value at a time, so threads must not share one: every call works on an expression with
+    its own parameters, taken from the idle ones if there are any.
+
+    Parameters
+    ----------
+    formula : as many parameters as there are shapes -> a scalar CVXPY expression.
+    shapes : the shape of each argument.
+
+    Examples
+    --------
+    >>> total = RowValues(lambda z, u: z @ u, [(2,), (2,)])
+    >>> total(np.array([[1.0, 2.0], [3.0, 4.0]]), np.ones((2, 2)))
+    array([3., 7.])
+    """
+
+    def __init__(self, formula: Callable[..., cp.Expression], shapes: Sequence[tuple[int, ...]]) -> None:
+        self.formula, self.shapes = formula, tuple(shapes)
+        self._idle: list[tuple[cp.Expression, list[cp.Parameter]]] = []
+
+    def __call__(self, *rows: Array) -> Array:
+        """The formula at row i of every argument, each (N, size): shape (N,); NaN outside its domain."""
+        try:
+            expression, parameters = self._idle.pop()  # atomic
+        except IndexError:
+            parameters = [cp.Parameter(shape) for shape in self.shapes]
+            expression = self.formula(*parameters)
+        n, met = len(rows[0]), {parameter.id for parameter in expression.parameters()}
+        shaped = [
+            (parameter, some.reshape(n, *shape))
+            for parameter, shape, some in zip(parameters, self.shapes, rows, strict=True)
+            if parameter.id in met
+        ]
+        values = np.full(n, np.nan if shaped else float(expression.value))
+        with np.errstate(all="ignore"):
+            for i in range(n if shaped else 0):
+                for parameter, numbers in shaped:
+                    parameter.save_value(np.asarray(numbers[i]))  # without CVXPY's slow check of attributes
+                value = expression.value
+                values[i] = np.nan if value is None else float(value)
+        self._idle.append((expression, parameters))
+        return values
+
+
+class UncertainRows:
+    """The uncertain constraints as functions of many decisions, outcomes and parameters at once.
+
+    Parameters
+    ----------
+    written : the problem's formulas.
+    splits : every entry of the constraints (left side minus right side), split into arrays over (u, parameters) and
+        a part of the decision and the parameters alone.
+    """
+
+    def __init__(self, written: Written, splits: Sequence[Decomposition]) -> None:
+        self.written, self.splits = written, tuple(splits)
+        shapes = [*written.layout.shapes, *(parameter.shape for parameter in written.parameters)]
+        self.alone = [RowValues(partial(self._alone, r), shapes) for r in range(len(self.splits))]
+
+    def _alone(self, row: int, *leaves: cp.Parameter) -> cp.Expression:
+        k = len(self.written.variables)
+        return substitute(self.splits[row].decision_part, self.written.leaves(list(leaves[:k]), None, list(leaves[k:])))
+
+    def violations(self, z: Array, u: Array, values: Array) -> Array:
+        """By how much each constraint is exceeded (N, n_constraints), for rows of z (N, p), u (N, d) and parameters.
+
+        Zero if it holds up to the solvers' tolerance; the largest entry of a constraint with several; NaN without a
+        decision.
+        """
+        solved = 1e-8  # share of the terms of a constraint that solvers leave between its sides
+        excess, decided = np.full((len(z), len(self.splits)), np.nan), np.isfinite(z).all(axis=1)
+        z, known, values = z[decided], np.hstack([u, values])[decided], values[decided]
+        arguments = [*self.written.layout.columns(z), *layout_of(self.written.parameters).columns(values)]
+        for r, (split, alone) in enumerate(zip(self.splits, self.alone, strict=True)):
+            rest = alone(*arguments)
+            value = split.joint_part.evaluate(z, known) + rest
+            size = split.joint_part.sizes().evaluate(np.abs(z), np.abs(known)) + np.abs(rest)
+            excess[decided, r] = np.where(value > solved * size, value, 0.0)
+        ends = np.cumsum([0, *(constraint.size for constraint in self.written.uncertain)])
+        worst = [excess[:, first:last].max(axis=1) for first, last in pairwise(ends.tolist())]
+        return np.array(worst).reshape(len(worst), len(excess)).T
+
+
+@dataclass(frozen=True, eq=False)
+class Limits:
+    """The constraints of a problem that do not depend on the outcome, compiled once.
+
+    Attributes
+    ----------
+    problem : the decision problem.
+    shared : the constraints without the cost; None if the problem has parameters.
+    """
+
+    problem: DecisionProblem
+    shared: FeasibleProgram | None
+
+    @classmethod
+    def of(cls, problem: DecisionProblem) -> Limits:
+        """The limits of a problem."""
+        if problem.parameters:
+            return cls(problem, None)
+        written = problem.written
+        return cls(problem, compile_feasible_program(written.variables, cp.Constant(0.0), written.certain))
+
+    def broken_by(self, z: Array, values: Array) -> Array:
+        """By how much decisions (N, p) break constraints, bounds or integrality, as a share of their terms (N,).
+
+        For constraints with auxiliary variables or cones, the distance to the nearest feasible decision. NaN if a
+        decision is NaN.
+
+        Examples
+        --------
+        >>> from polyhedge.problems import simplex_linear
+        >>> limits = Limits.of(simplex_linear([0.0, 0.0]))
+        >>> limits.broken_by(np.array([[0.5, 0.5], [1.0, 1.0]]), np.zeros((2, 0))).round(2)
+        array([0. , 0.2])
+        """
+        if self.shared is not None:
+            return _broken(self.shared, z)
+        shares = [_broken(self.problem.at_values(v).feasible, z[[i]]) for i, v in enumerate(values)]
+        return np.concatenate(shares) if shares else np.zeros(0)
+
+
+def _broken(feasible: FeasibleProgram, z: Array) -> Array:
+    program, columns = feasible.program, feasible.z_columns
+    kinds, others = row_kinds(program.cones), np.ones(program.A.shape[1], dtype=bool)
+    others[columns] = False
+    # Equations and inequalities of the decision alone.
+    is_plain = np.isin(kinds, ("zero", "nonneg")) & (abs(program.A[:, np.flatnonzero(others)]).sum(axis=1) == 0)
+    A, b = program.A[is_plain][:, columns], program.b[is_plain]
+    # Entries of a decision are rounded at its largest.
+    sizes = np.abs(z).max(axis=1, initial=0.0, keepdims=True)
+    slack, size = b - z @ A.T, np.abs(b) + (np.abs(z) + sizes) @ np.abs(A).T
+    over = np.where(kinds[is_plain] == "zero", np.abs(slack), np.maximum(-slack, 0.0))
+    shares = np.divide(over, size, out=np.zeros_like(over), where=size > 0).max(axis=1, initial=0.0)
+    integers = z[:, np.isin(columns, program.integer)]
+    shares = np.maximum(shares, np.abs(integers - np.round(integers)).max(axis=1, initial=0.0))
+    if not is_plain.all():
+        for i in np.flatnonzero(shares <= FEASIBLE):
+            shares[i] = max(shares[i], _distance(feasible, z[i]))
+    return np.where(np.isfinite(z).all(axis=1), shares, np.nan)
+
+
+def _distance(feasible: FeasibleProgram, z: Array) -> float:
+    """The distance to the nearest feasible decision, as a share of the decision's largest entry."""
+    program, columns = feasible.program, feasible.z_columns
+    n, p, size = program.A.shape[1], len(columns), float(np.abs(z).max(initial=0.0)) or 1.0
+    picks = sp.csr_array((np.ones(p), (np.arange(p), columns)), shape=(p, n))
+    reach = sp.csr_array(np.full((p, 1), -size))
+    A = sp.vstack([sp.hstack([program.A, sp.csr_array((program.A.shape[0], 1))]), sp.hstack([picks, reach])])
+    A = sp.csr_array(sp.vstack([A, sp.hstack([-picks, reach])]))
+    nearest = ConicProgram(
+        c=np.concatenate([np.zeros(n), [1.0]]),
+        A=A,
+        b=np.concatenate([program.b, z, -z]),
+        cones=(*program.cones, Cone("nonneg", 2 * p)),
+        integer=program.integer,
+    )
+    solution = solve(nearest)
+    return max(float(solution.x[-1]), 0.0) if solution.status.has_solution else np.inf
