@@ -16,7 +16,7 @@ from polyhedge._support.tolerances import OPTIMAL
 from polyhedge._support.validation import Array, Indices
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.layout import Layout
-from polyhedge.sets import UncertaintySet, facets_of
+from polyhedge.sets import Shape
 from polyhedge.solvers.program import Status, status_at
 
 
@@ -375,17 +375,15 @@ def all_optimal(n: int) -> NDArray[np.object_]:
     return status
 
 
-def numbered_facets(shape: UncertaintySet) -> int:
+def numbered_facets(shape: Shape) -> int:
     """How many facets a shape lists itself: only these are numbered, the 2^d of a ball are not."""
-    facets = facets_of(shape)
+    facets = shape.facets()
     return facets.n_facets if facets is not None and facets is shape else 0
 
 
-def tight_facets(
-    shape: UncertaintySet, radius: float, points: Array, centers: Array | None = None
-) -> NDArray[np.bool_]:
+def tight_facets(shape: Shape, radius: float, points: Array, centers: Array | None = None) -> NDArray[np.bool_]:
     """Facets of a polyhedron that are tight at residuals (or outcomes around centers); block by block."""
-    facets = facets_of(shape)
+    facets = shape.facets()
     if facets is None or facets is not shape:
         return np.zeros((len(points), 0), dtype=bool)
     limit, length = radius - facets.b, np.linalg.norm(facets.W, axis=1)

@@ -25,7 +25,7 @@ from polyhedge.planning import PolicyReport
 from polyhedge.predictors.regressor import Predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions import ScaledSet
-from polyhedge.sets import UncertaintySet
+from polyhedge.sets import Shape
 from polyhedge.solvers.options import solver_of
 from polyhedge.summary import guarantee_of, promised_by, summary_of
 
@@ -73,7 +73,7 @@ class FittedAttributes:
         return self._model.family.predictor
 
     @property
-    def set_(self) -> UncertaintySet:
+    def set_(self) -> Shape:
         """The learned shape, in residuals; where there is a spread, in residuals divided by it."""
         return self._sets("set_").shape
 

@@ -19,7 +19,7 @@ from polyhedge.planning.margins import takes_margins
 from polyhedge.predictors.missing import takes_nan, takes_sparse
 from polyhedge.problems import DecisionProblem
 from polyhedge.scored import hand_on
-from polyhedge.sets import UncertaintySet
+from polyhedge.sets import Shape
 from polyhedge.solvers.program import Status
 
 __all__ = ["CAUTION", "CheckedLearner", "NestedSettings", "check_caution", "guarantee_in_force", "warn_if_fitted"]
@@ -70,10 +70,10 @@ class CheckedLearner:
                 f"of {who} returned {result!r}. Return LearnResult(shape, samples.value(shape), Status.FINISHED, "
                 "seconds=0.0)."
             )
-        if not isinstance(result.set, UncertaintySet):
+        if not isinstance(result.set, Shape):
             raise TypeError(
-                "A learner must learn a shape with the members of polyhedge.sets.UncertaintySet, but the result of "
-                f"{who} holds {result.set!r}. Return a set of polyhedge, such as Polyhedron(W, b), or add what lacks."
+                f"A learner must learn a polyhedge.sets.Shape, but the result of {who} holds {result.set!r}. Return a "
+                "set of polyhedge, such as Polyhedron(W, b), or an instance of your own subclass of Shape."
             )
         d = samples.problem.n_outcomes
         if result.set.n_outcomes != d:

@@ -14,7 +14,7 @@ from polyhedge.learners import OneSidedBox
 from shared import Given
 
 
-def fitted(problem: ph.DecisionProblem, shape: ph.sets.UncertaintySet, *, shift: float = 1.0) -> ph.RobustDecider:
+def fitted(problem: ph.DecisionProblem, shape: ph.sets.Shape, *, shift: float = 1.0) -> ph.RobustDecider:
     rng = np.random.default_rng(0)
     centers = shift * rng.normal(size=(200, problem.n_outcomes))
     decider = ph.RobustDecider(problem, "precomputed", learner=Given(shape), random_state=0)

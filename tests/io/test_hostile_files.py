@@ -522,7 +522,7 @@ def test_corners_that_would_not_fit_into_memory_are_not_counted_one_by_one(monke
     """Two hundred facets can have sixty million vertices in eight dimensions: the volume is then estimated."""
     W = np.random.default_rng(0).normal(size=(200, 8))
     shape = ph.Polyhedron(W / np.linalg.norm(W, axis=1, keepdims=True), -np.ones(200))
-    monkeypatch.setattr("polyhedge.sets._halfspaces.ConvexHull", lambda _: pytest.fail("corners were counted"))
+    monkeypatch.setattr("polyhedge.sets.halfspaces.ConvexHull", lambda _: pytest.fail("corners were counted"))
     volume = shape.volume(0.0, n_samples=200)
     assert volume.standard_error > 0
     with pytest.raises(ValueError, match=r"may have more than 5000000 vertices.*fewer facets"):

@@ -13,7 +13,7 @@ from polyhedge.planning.separable import separable_of
 from polyhedge.predictors.regressor import as_predictor
 from polyhedge.regions import ScaledSet, Work
 from polyhedge.robust import Adversary
-from polyhedge.sets import Box, Polyhedron, scaled
+from polyhedge.sets import Box, Polyhedron
 
 
 def whole(d: int = 3) -> ph.DecisionProblem:
@@ -93,7 +93,7 @@ def test_bounds_stay_and_the_mean_cost_is_the_least_of_all_decisions_with_this_b
     problem, rivals = sets.problem, decisions_around(sets.problem)
     for i in range(0, len(radii), 40):
         own = problem if sets.values is None else problem.at_values(sets.values[i])
-        adversary = Adversary(own, scaled(sets.shape, float(sets.scales[i])), 1.0, sets.centers[i])
+        adversary = Adversary(own, sets.shape.scaled(float(sets.scales[i])), 1.0, sets.centers[i])
         bound = after.cost_bound[i]
         assert adversary.worst_case(after.flat[i]).value <= bound + 1e-6
         cost = problem.evaluate(after.flat[[i]], after.worst_outcome[[i]], None if own is problem else sets.values[[i]])

@@ -338,7 +338,7 @@ class TestResults:
                 r"must return a polyhedge\.learners\.LearnResult .* learn of Returning returned 1\. Return LearnResult",
             ),
             (learned(ph.Ball(2), "done"), r"with a polyhedge\.Status, .* of Returning returned <LearnResult: Ball, .*"),
-            (learned("a box"), r"members of polyhedge\.sets\.UncertaintySet, .* of Returning holds 'a box'\. Return a"),
+            (learned("a box"), r"must learn a polyhedge\.sets\.Shape, .* of Returning holds 'a box'\. Return a"),
             (
                 learned(ph.Ball(3)),
                 r"the 2 outcomes of the problem, but the Ball that Returning learned has 3\. Make it",

@@ -18,7 +18,7 @@ from polyhedge.fitting import n_rows_of
 from polyhedge.model import Model
 from polyhedge.robust import Decisions
 from polyhedge.robust.counterpart import Counterpart
-from polyhedge.sets import Polyhedron, UncertaintySet, facets_of
+from polyhedge.sets import Polyhedron, Shape
 from polyhedge.summary import promise_of
 
 __all__ = ["Facet", "facets", "facets_in_words", "name_outcomes", "policy_in_words", "promise_in_words"]
@@ -82,7 +82,7 @@ def facets(
     labels : labels or weights of these rows, as in `RobustDecider.decide`; without them the largest radius is told.
     """
     names = name_outcomes(decider, outcome_names)
-    polyhedron = facets_of(decider.set_)
+    polyhedron = decider.set_.facets()
     if polyhedron is None:
         return ()
     bound = _binding(polyhedron, decider.model_, X, decisions, parameters, labels)
@@ -284,7 +284,7 @@ def _tight(polyhedron: Polyhedron, radii: Array, residuals: Array) -> Mask:
     return np.asarray(limits - residuals @ polyhedron.W.T <= SOLVED * scale, dtype=bool)
 
 
-def _reach(shape: UncertaintySet, radius: float) -> Array:
+def _reach(shape: Shape, radius: float) -> Array:
     """Half the width of the set in each outcome, to compare outcomes of different units."""
     axes = np.eye(shape.n_outcomes)
     width = np.asarray(shape.support(axes, radius)) + np.asarray(shape.support(-axes, radius))
@@ -314,7 +314,7 @@ def _terms(weights: Array, kept: Indices, moved: Array, names: Sequence[str]) ->
     return " ".join(parts).removeprefix("+ ") + more
 
 
-def _round_in_words(shape: UncertaintySet, least: float, radius: float, names: Sequence[str]) -> tuple[str, ...]:
+def _round_in_words(shape: Shape, least: float, radius: float, names: Sequence[str]) -> tuple[str, ...]:
     axes = np.eye(shape.n_outcomes)
     # At radius 0 a set is a point, whose coordinates may be rounding beside the size that the set can have.
     sizes = np.abs([*shape.support(axes, max(radius, 1.0)), *shape.support(-axes, max(radius, 1.0))])

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from polyhedge.sets.shape import facets_of
-
 if TYPE_CHECKING:
     from polyhedge.sets.region import Region
 
@@ -22,7 +20,7 @@ def as_pyros(region: Region) -> Any:
         raise ImportError("A set for PyROS needs Pyomo: pip install 'polyhedge[pyomo]'.") from error
     if not region.is_bounded or region.is_empty:
         raise ValueError("PyROS takes bounded sets with at least one outcome. Look at region.is_bounded and is_empty.")
-    if facets_of(region.shape) is not None:
+    if region.shape.facets() is not None:
         return pyros.PolyhedralSet(region.W.tolist(), region.h.tolist())
     # What a shape says of itself, as for files: a class of the user's may be one of these.
     state = region.shape.state() if hasattr(region.shape, "state") else {}

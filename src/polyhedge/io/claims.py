@@ -13,7 +13,7 @@ from polyhedge.calibration import Calibration, attained_rank
 from polyhedge.io.archive import ModelFileError
 from polyhedge.learners import LearnResult, Spread
 from polyhedge.model import Model
-from polyhedge.sets import UncertaintySet
+from polyhedge.sets import Shape
 from polyhedge.solvers.program import SolverError
 
 _DIGEST = re.compile("[0-9a-f]{64}")
@@ -56,7 +56,7 @@ def checked_digest(text: str) -> str:
     return text
 
 
-def _check_radius(shape: UncertaintySet, radius: float) -> None:
+def _check_radius(shape: Shape, radius: float) -> None:
     """The set at its radius must hold something, and be of numbers that solvers can handle."""
     axes = np.eye(min(shape.n_outcomes, _MOST_AXES), shape.n_outcomes)
     with np.errstate(all="ignore"):

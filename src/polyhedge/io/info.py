@@ -18,7 +18,7 @@ from polyhedge.io.sets import set_from_state, spread_from_state
 from polyhedge.io.signatures import Key
 from polyhedge.learners import Spread
 from polyhedge.planning import report_from
-from polyhedge.sets import UncertaintySet
+from polyhedge.sets import Shape
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class ModelInfo:
     problem_is_inside: bool
     guarantee: str
     radii: Radii
-    set: UncertaintySet | None
+    set: Shape | None
     spread: Spread | None
     calibrations: tuple[Calibration, ...]
     predictor_kind: str

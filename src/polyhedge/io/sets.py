@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from polyhedge.learners import Spread
-from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, UncertaintySet, UnionOfBalls
+from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, Shape, UnionOfBalls
 
 
 @runtime_checkable
@@ -29,7 +29,7 @@ SETS: dict[str, tuple[type, tuple[str, ...]]] = {
 }
 
 
-def set_to_state(shape: UncertaintySet) -> dict[str, Any]:
+def set_to_state(shape: Shape) -> dict[str, Any]:
     """Plain data of a set.
 
     Examples
@@ -48,7 +48,7 @@ def set_to_state(shape: UncertaintySet) -> dict[str, Any]:
     return {name: state[name] for name in ("kind", *SETS[state["kind"]][1])}
 
 
-def set_from_state(state: Mapping[str, Any]) -> UncertaintySet:
+def set_from_state(state: Mapping[str, Any]) -> Shape:
     """The set that `set_to_state` described."""
     if state["kind"] not in SETS:
         raise ValueError(f"{state['kind']!r} is not a known shape of set.")
@@ -61,7 +61,7 @@ def set_from_state(state: Mapping[str, Any]) -> UncertaintySet:
         # Numbers where arrays belong would be repeated to any announced size.
         if name not in ("n_outcomes", "norm") and (not isinstance(value, np.ndarray) or not value.ndim):
             raise ValueError(f"The field {name} of the set must be an array.")
-    made: UncertaintySet = cls(**values)
+    made: Shape = cls(**values)
     return made
 
 

@@ -23,7 +23,7 @@ from polyhedge.data.splits import evenly_chosen
 from polyhedge.learners.result import Learner
 from polyhedge.learners.samples import Samples, n_affordable
 from polyhedge.robust import decide_knowing
-from polyhedge.sets import Polyhedron, UncertaintySet, facets_of
+from polyhedge.sets import Polyhedron, Shape
 from polyhedge.solvers.program import Status
 
 logger = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class Selection:
         self.contexts = [_contexts_of(samples, fold) for fold in self.folds]
         self.share = complexity_penalty / np.sqrt(samples.n)
         self.scored: dict[str, float] = {}
-        self.shapes: dict[str, UncertaintySet] = {}
+        self.shapes: dict[str, Shape] = {}
         self.failed: list[str] = []
         self.n_fitted, self.n_fits = 0, 0
         self.stopped, self.interrupted = "", False
@@ -94,12 +94,12 @@ class Selection:
             self._enter(f"{name} + {simplest}", [half_way(a, b) for a, b in zip(shapes, rivals, strict=True)])
             self._enter(name, shapes)
 
-    def _enter(self, name: str, shapes: Sequence[UncertaintySet]) -> None:
+    def _enter(self, name: str, shapes: Sequence[Shape]) -> None:
         self.scored[name], self.shapes[name] = self._cost(shapes), shapes[0]
 
-    def _fit(self, learner: Learner, rivals: Sequence[UncertaintySet] = ()) -> list[UncertaintySet] | None:
+    def _fit(self, learner: Learner, rivals: Sequence[Shape] = ()) -> list[Shape] | None:
         """One shape a fold; a single one where it leads its rival clearly; None when stopped."""
-        shapes: list[UncertaintySet] = []
+        shapes: list[Shape] = []
         for fold in self.folds:
             shape = self._learn_without(fold, learner)
             if shape is None:
@@ -109,7 +109,7 @@ class Selection:
                 return shapes
         return shapes
 
-    def _learn_without(self, fold: Indices, learner: Learner) -> UncertaintySet | None:
+    def _learn_without(self, fold: Indices, learner: Learner) -> Shape | None:
         samples = self.samples
         if time.perf_counter() > self.deadline:
             self.stopped = "out of time"
@@ -127,14 +127,14 @@ class Selection:
         tell(logger, "learning", self.n_fitted, self.n_fits)
         return result.set
 
-    def _leads_clearly(self, shapes: Sequence[UncertaintySet], rivals: Sequence[UncertaintySet]) -> bool:
+    def _leads_clearly(self, shapes: Sequence[Shape], rivals: Sequence[Shape]) -> bool:
         samples = self.samples
         if samples.has_closed_form or len(self.folds[0]) < minimum_samples(samples.alpha):
             return False
         behind = self._cost(rivals)
         return self._cost(shapes) < behind - _CLEAR_LEAD * self._margin(behind)
 
-    def _cost(self, shapes: Sequence[UncertaintySet]) -> float:
+    def _cost(self, shapes: Sequence[Shape]) -> float:
         """Estimated cost after recalibration: one radius for the left-out residuals of all given folds."""
         samples, folds, contexts = self.samples, self.folds[: len(shapes)], self.contexts[: len(shapes)]
         scores = [shape.scores(samples.residuals[fold]) for shape, fold in zip(shapes, folds, strict=True)]
@@ -188,9 +188,9 @@ def _contexts_of(samples: Samples, fold: Indices) -> Indices:
     return fold[evenly_chosen(len(fold), n_affordable(len(samples.problem.structure.pieces)))]
 
 
-def half_way(first: UncertaintySet, second: UncertaintySet) -> Polyhedron:
+def half_way(first: Shape, second: Shape) -> Polyhedron:
     """Half-way between two bounded polyhedra: the facets of both at the mean of their support functions."""
-    facets = [shape for shape in map(facets_of, (first, second)) if shape is not None]
+    facets = [shape for shape in (first.facets(), second.facets()) if shape is not None]
     W = np.vstack([shape.W for shape in facets])
     W = W / np.linalg.norm(W, axis=1, keepdims=True)
     W = W[np.sort(np.unique(W.round(9), axis=0, return_index=True)[1])]

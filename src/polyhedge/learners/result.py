@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from polyhedge.learners.samples import Samples
-from polyhedge.sets import UncertaintySet
+from polyhedge.sets import Shape
 from polyhedge.solvers.program import Status
 
 
@@ -44,7 +44,7 @@ class LearnResult:
     ('finished: all steps were taken, without a proof that nothing is better', inf)
     """
 
-    set: UncertaintySet
+    set: Shape
     objective: float
     status: Status
     seconds: float

@@ -19,7 +19,7 @@ from polyhedge.learners.gradients import GRADIENTS, FacetCosts
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import decide, decide_knowing
 from polyhedge.robust.routes import dispatch
-from polyhedge.sets import Polyhedron, UncertaintySet, facets_of
+from polyhedge.sets import Polyhedron, Shape
 
 _SHORT_COST = 32
 """Pieces of a cost up to which as many programs are solved as are wanted."""
@@ -85,17 +85,17 @@ class Samples:
         """How many residuals a set must cover: c_n."""
         return conformal_rank(self.n, self.alpha)
 
-    def radius(self, shape: UncertaintySet) -> float:
+    def radius(self, shape: Shape) -> float:
         """Conformal radius of the shape on the learning split."""
         return conformal_radius(shape.scores(self.residuals), self.alpha)
 
-    def value(self, shape: UncertaintySet, contexts: Indices | None = None) -> float:
+    def value(self, shape: Shape, contexts: Indices | None = None) -> float:
         """The objective (over some contexts); inf where a context has no finite worst case."""
         return self.cost_at(shape, self.radius(shape), contexts)
 
-    def cost_at(self, shape: UncertaintySet, radius: float, contexts: Indices | None = None) -> float:
+    def cost_at(self, shape: Shape, radius: float, contexts: Indices | None = None) -> float:
         """Mean worst-case cost over the contexts at a given radius."""
-        facets = facets_of(shape) if self.has_closed_form else None
+        facets = shape.facets() if self.has_closed_form else None
         if facets is not None:
             chosen = np.arange(len(self.centers)) if contexts is None else contexts
             return self.facet_gradient(facets.W, radius - facets.b, chosen).value

@@ -25,7 +25,7 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.problems.decision_units import DecisionUnits
 from polyhedge.problems.units import Units, problem_in
 from polyhedge.robust import decide_knowing
-from polyhedge.sets import Polyhedron, facets_of
+from polyhedge.sets import Polyhedron
 from polyhedge.solvers.scaling import power_of_two, rounded_to
 
 _FAR = 1024.0
@@ -88,7 +88,7 @@ class OwnUnits:
 
     def _set(self, learned: LearnResult) -> Any:
         """The same family of sets; facets keep what their scores are measured in."""
-        facets = facets_of(learned.set)
+        facets = learned.set.facets()
         assert facets is not None  # the learners of this package learn polyhedra
         score = {"outcomes": self.units.outcome, "costs": self.units.cost, "spreads": 1.0}[learned.scores_in]
         return Polyhedron(score / self.units.outcomes * facets.W, score * facets.b)

@@ -31,7 +31,7 @@ from polyhedge.learners.samples import Samples, n_affordable
 from polyhedge.learners.scales import standard_deviations
 from polyhedge.learners.spread import Spread, levels
 from polyhedge.robust import decide_knowing
-from polyhedge.sets import Polyhedron, facets_of
+from polyhedge.sets import Polyhedron
 from polyhedge.solvers.program import Status
 
 __all__ = ["choose_spread", "learn_with_spread"]
@@ -125,7 +125,7 @@ def choose_spread(
     deadline : time (of `time.perf_counter`) after which nothing more is tried.
     rows_a_tree : rows that each tree of a forest draws, where there are more; None for as many as there are.
     """
-    facets = facets_of(result.set)
+    facets = result.set.facets()
     groups_at_hand = np.inf if groups is None else len(np.unique(groups))
     if (
         facets is None

@@ -40,7 +40,7 @@ from polyhedge.regions.learned_set import PlacedSet
 from polyhedge.robust import Adversary, Counterpart, Decisions
 from polyhedge.robust.decide import brought_back
 from polyhedge.robust.threads import in_order
-from polyhedge.sets import UncertaintySet, scaled
+from polyhedge.sets import Shape
 from polyhedge.solvers.program import Cone, ConicProgram, SolverError
 
 _SAME = 1e-6
@@ -203,7 +203,7 @@ class LeastMean:
         placed, z = tied.placed, tied.z.copy()
         keys = np.column_stack([tied.radii, placed.scales])
         sizes, which = np.unique(keys, axis=0, return_inverse=True)
-        shapes = [(scaled(placed.shape, float(scale)), float(radius)) for radius, scale in sizes]
+        shapes = [(placed.shape.scaled(float(scale)), float(radius)) for radius, scale in sizes]
         # Where parameters change from row to row, so does the problem, and nothing is shared.
         shared = None if self.problem.parameters else [Counterpart(self.problem, *one) for one in shapes]
 
@@ -265,7 +265,7 @@ class _Row:
     """The second stage of one row."""
 
     def __init__(
-        self, ties: LeastMean, own: _Tied, shape: UncertaintySet, radius: float, counterpart: Counterpart | None
+        self, ties: LeastMean, own: _Tied, shape: Shape, radius: float, counterpart: Counterpart | None
     ) -> None:
         self.ties, self.own, self.shape, self.radius = ties, own, shape, radius
         self.contexts, self.values = _contexts(own.placed)
@@ -338,7 +338,7 @@ def _contexts(placed: PlacedSet) -> tuple[Array, Array]:
     return np.hstack([placed.centers, values]), values
 
 
-def _reach(shape: UncertaintySet, radii: Array, directions: Array) -> Array:
+def _reach(shape: Shape, radii: Array, directions: Array) -> Array:
     """The support (N, L) of the shape at these radii in fixed directions."""
     distinct, which = np.unique(radii, return_inverse=True)
     return np.stack([np.asarray(shape.support(directions, float(radius))) for radius in distinct])[which]

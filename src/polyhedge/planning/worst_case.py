@@ -22,7 +22,7 @@ from polyhedge.planning.costs import PlanProblem
 from polyhedge.planning.risk import Cuts, JointCost, Risk
 from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.problems.pieces import SumOfMaxima
-from polyhedge.sets import Polyhedron, facets_of
+from polyhedge.sets import Polyhedron
 from polyhedge.solvers.linear import maximise_linear
 
 _LEARNER = Descent(n_steps=25, starts=("one-sided",), final_width=0.08, max_contexts=25)
@@ -63,7 +63,7 @@ def learned_set(problem: DecisionProblem, points: Array, centers: Array, share: 
     except NoSolutionError as error:
         _LOG.info("no set is learned for a policy: %s", error)
         return None
-    return facets_of(learned)
+    return learned.facets()
 
 
 @dataclass(frozen=True, eq=False)

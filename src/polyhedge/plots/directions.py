@@ -14,7 +14,7 @@ from polyhedge.estimator import RobustDecider
 from polyhedge.problems import DecisionProblem, Pieces
 from polyhedge.problems.parameters import by_row, parameter_rows
 from polyhedge.robust import decide
-from polyhedge.sets import UncertaintySet
+from polyhedge.sets import Shape
 
 __all__ = ["cost_directions", "cost_slopes", "directions_around"]
 
@@ -49,7 +49,7 @@ def cost_directions(decider: RobustDecider, X: Any, parameters: Mapping[Any, Any
 
 def directions_around(
     problem: DecisionProblem,
-    shape: UncertaintySet,
+    shape: Shape,
     radius: float,
     centers: Array,
     scales: Array | None = None,
@@ -79,7 +79,7 @@ def directions_around(
 
 
 def _binding_slopes(
-    pieces: Pieces, shape: UncertaintySet, radius: float, z: Array, centers: Array, scales: Array, values: Array
+    pieces: Pieces, shape: Shape, radius: float, z: Array, centers: Array, scales: Array, values: Array
 ) -> Array:
     """Slopes of all pieces whose worst case is the bound: a decision balances them, and each of them hurts."""
     slopes = pieces.directions(z)[:, :, : centers.shape[1]]

@@ -10,8 +10,7 @@ from numpy.typing import ArrayLike
 from polyhedge._support.tolerances import SOLVED
 from polyhedge._support.validation import Array
 from polyhedge.plots.style import CYCLE, LINES, plain
-from polyhedge.sets import Polyhedron, Region, UncertaintySet
-from polyhedge.sets.shape import Round, facets_of
+from polyhedge.sets import Polyhedron, Region, Shape
 from polyhedge.solvers.linear import maximise_linear
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ Frame = tuple[Array, Array]
 """Lower and upper ends (2,) of the two axes."""
 
 
-def projection(shape: UncertaintySet, radius: float, pair: tuple[int, int], frame: Frame) -> Array:
+def projection(shape: Shape, radius: float, pair: tuple[int, int], frame: Frame) -> Array:
     """Corners (n, 2), in cyclic order, of the set's shadow on two outcomes, cut to a frame; none if it is empty.
 
     The shadow holds the residuals of the two outcomes for which the others can be completed to a member of the set.
@@ -52,7 +51,7 @@ def projection(shape: UncertaintySet, radius: float, pair: tuple[int, int], fram
            [-1., -3.],
            [ 1., -3.]])
     """
-    facets, first = facets_of(shape), list(pair)
+    facets, first = shape.facets(), list(pair)
     if facets is not None and shape.n_outcomes == 2:
         return _clip(facets.W[:, first], radius - facets.b, frame)
     V = _around(N_DIRECTIONS)
@@ -84,7 +83,7 @@ def _shadow(facets: Polyhedron, radius: float, pair: tuple[int, int], frame: Fra
 
 
 def draw_set(
-    ax: Axes, shape: UncertaintySet, radius: float, pair: tuple[int, int], frame: Frame, label: str, position: int
+    ax: Axes, shape: Shape, radius: float, pair: tuple[int, int], frame: Frame, label: str, position: int
 ) -> None:
     """Draw one set on axes: the first is filled, later ones are lines of another colour and dash.
 
@@ -110,14 +109,14 @@ def draw_set(
     ax.fill(*corners.T, facecolor=face, edgecolor=color, linestyle=dash, linewidth=1.8, label=label, zorder=2)
 
 
-def _is_convex(shape: UncertaintySet) -> bool:
+def _is_convex(shape: Shape) -> bool:
     known = shape.shape if isinstance(shape, _Placed) else shape
-    return facets_of(known) is not None or isinstance(known, Round)
+    return known.facets() is not None or known.is_round
 
 
 def _contour(
     ax: Axes,
-    shape: UncertaintySet,
+    shape: Shape,
     radius: float,
     pair: tuple[int, int],
     frame: Frame,
@@ -138,15 +137,15 @@ def _contour(
     ax.contour(x, y, excess, levels=[0.0], colors=[color], linestyles=[dash], linewidths=1.8)
 
 
-def placed_set(region: Region) -> UncertaintySet:
+def placed_set(region: Region) -> Shape:
     """A region of outcomes as a set at radius 0, so that both are drawn alike."""
     try:
         return Polyhedron.from_halfspaces(region.W, region.h)
     except TypeError:
-        return _Placed(region)  # type: ignore[return-value]
+        return _Placed(region)
 
 
-class _Placed:
+class _Placed(Shape):
     """A region of a round or general shape: its support function, and scores that are 0 on its boundary."""
 
     def __init__(self, region: Region) -> None:

@@ -18,7 +18,7 @@ from polyhedge.plots.directions import cost_directions
 from polyhedge.plots.outline import Frame, draw_set, frame_of, placed_set
 from polyhedge.plots.style import BLUE, CYCLE, GREEN, GREY, RED, new_axes, plain, pyplot, tidy
 from polyhedge.problems.checks import check_outcomes
-from polyhedge.sets import UncertaintySet
+from polyhedge.sets import Shape
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +34,7 @@ _ROOM = 4.0
 
 
 def sets_over_residuals(
-    sets: Mapping[str, tuple[UncertaintySet, float]],
+    sets: Mapping[str, tuple[Shape, float]],
     residuals: ArrayLike,
     *,
     pair: tuple[int, int] = (0, 1),
@@ -260,7 +260,7 @@ class _Decided:
         return cls(decider.centers(row)[0], decider.model_.worst_outcomes(row, parameters, labels)[0])
 
 
-def _frame_of_regions(shapes: Sequence[UncertaintySet], centers: Array, pair: tuple[int, int]) -> Frame:
+def _frame_of_regions(shapes: Sequence[Shape], centers: Array, pair: tuple[int, int]) -> Frame:
     """Around the predictions, wide enough for the near sides of all regions: far sides may be very far."""
     middle = centers[:, list(pair)]
     low, high = middle.min(axis=0), middle.max(axis=0)
@@ -322,7 +322,7 @@ def _arrows(ax: Axes, directions: Array, shares: Array, frame: Frame) -> None:
         ax.plot([], [], color=GREEN, linewidth=2, marker=">", markersize=5, label="costlier this way")
 
 
-def _reach(shape: UncertaintySet, radius: float, pair: tuple[int, int], residuals: Array) -> Array:
+def _reach(shape: Shape, radius: float, pair: tuple[int, int], residuals: Array) -> Array:
     """How far a set goes along the axes (2, 2), but no further than twice the residuals: it may end far away."""
     low, high = np.quantile(residuals[:, list(pair)], [0.005, 0.995], axis=0)
     corners = _corners(shape, radius, pair)
@@ -330,7 +330,7 @@ def _reach(shape: UncertaintySet, radius: float, pair: tuple[int, int], residual
     return np.clip(np.where(np.isnan(corners), 0.0, corners), low - 0.25 * width, high + 0.25 * width)
 
 
-def _corners(shape: UncertaintySet, radius: float, pair: tuple[int, int]) -> Array:
+def _corners(shape: Shape, radius: float, pair: tuple[int, int]) -> Array:
     """Lower and upper ends of a set (2, 2) in two outcomes; NaN if it is empty, infinite where it never ends."""
     axes = np.eye(shape.n_outcomes)[list(pair)]
     low, high = -np.asarray(shape.support(-axes, radius)), np.asarray(shape.support(axes, radius))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NoReturn
+from typing import NoReturn
 
 import cvxpy as cp
 import numpy as np
@@ -11,12 +11,11 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from polyhedge._support.tolerances import INSIDE
-from polyhedge._support.validation import Array, Mask, as_rows
+from polyhedge._support.validation import Array, as_rows
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.feasible_set import compile_feasible_program
-from polyhedge.sets import Region, UncertaintySet
-from polyhedge.sets.shape import as_directions, like_directions
-from polyhedge.solvers.linear import maximise_conic, recession_direction
+from polyhedge.sets import Region, Shape
+from polyhedge.solvers.linear import recession_direction
 from polyhedge.solvers.program import ConicForm
 from polyhedge.solvers.scaling import SecondOrder
 
@@ -35,7 +34,7 @@ _CONES = {"zero", "nonneg", "soc"}
 
 
 @dataclass(frozen=True, eq=False)
-class CostLevels:
+class CostLevels(Shape):
     r"""$\{u : g(z, u) \le r\}$ for one decision z (p,), where the cost is known by its formula alone.
 
     A problem with parameters has their values in it. Outcomes at which an uncertain constraint does not hold, or the
@@ -44,26 +43,20 @@ class CostLevels:
 
     problem: DecisionProblem
     z: Array
-    is_bounded: ClassVar[bool] = False
 
     @property
     def n_outcomes(self) -> int:
         """Dimension d of the outcomes."""
         return self.problem.n_outcomes
 
+    @property
+    def is_bounded(self) -> bool:
+        """False: a cost need not grow in every direction."""
+        return False
+
     def scores(self, residuals: ArrayLike) -> Array:
-        """The cost (n,) at each outcome (n, d), as seen from zero."""
-        outcomes = as_rows(residuals, "outcomes", self.n_outcomes)
-        return costs_at(self.problem, self.z, outcomes)
-
-    def contains(self, residuals: ArrayLike, radius: float) -> Mask:
-        """Whether each outcome (n, d) costs at most `radius`."""
-        return np.asarray(self.scores(residuals) <= radius)
-
-    def support(self, directions: ArrayLike, radius: float) -> Any:
-        """The largest v'u over the level; a ValueError where only costs at single outcomes are known."""
-        V, single = as_directions(directions, self.n_outcomes)
-        return like_directions(maximise_conic(self.conic_form(radius), V), single)
+        """The cost (n,) at each outcome (n, d)."""
+        return costs_at(self.problem, self.z, as_rows(residuals, "outcomes", self.n_outcomes))
 
     def volume(self, radius: float, *, rng: np.random.Generator | None = None, n_samples: int = 0) -> NoReturn:
         """A ValueError: costs at single outcomes do not tell it."""
@@ -93,7 +86,7 @@ class CostRegion(Region):
 
     prediction: Array
 
-    def __init__(self, problem: DecisionProblem, shape: UncertaintySet, prediction: Array, bound: float = 0.0) -> None:
+    def __init__(self, problem: DecisionProblem, shape: Shape, prediction: Array, bound: float = 0.0) -> None:
         A, known = problem.support_rows
         super().__init__(shape, bound, np.zeros(problem.n_outcomes), *((A, known) if len(A) else ()))
         object.__setattr__(self, "prediction", prediction)

@@ -19,7 +19,7 @@ from polyhedge.problems.parameters import by_row
 from polyhedge.regions.family import BOUNDS_TELL_NOTHING, DEFAULT_WORK, UsualAnswers, Work
 from polyhedge.robust import Decisions, decide
 from polyhedge.robust.programs import Cache
-from polyhedge.sets import Region, UncertaintySet, Volume, has_quick_volume, mean_volume, scaled
+from polyhedge.sets import Region, Shape, Volume, mean_volume
 
 _VOLUME_REGIONS = 20
 """Regions of different form whose volumes are averaged: each may take a second."""
@@ -52,7 +52,7 @@ class ScaledSet(UsualAnswers):
 
     problem: DecisionProblem
     predictor: Predictor
-    shape: UncertaintySet
+    shape: Shape
     spread: Spread | None = None
     ties: Ties | None = None
     cache: Cache = field(default_factory=Cache, init=False, repr=False)
@@ -64,7 +64,7 @@ class ScaledSet(UsualAnswers):
     @property
     def has_quick_volume(self) -> bool:
         """Whether the shape is bounded and of few outcomes."""
-        return has_quick_volume(self.shape)
+        return self.shape.has_quick_volume
 
     @property
     def sets(self) -> ScaledSet:
@@ -100,7 +100,7 @@ class PlacedSet:
     """The set at N rows: centres (N, d), scales (N,) and flat values (N, t) of the problem's parameters."""
 
     problem: DecisionProblem
-    shape: UncertaintySet
+    shape: Shape
     centers: Array
     scales: Array
     values: Array | None = None
@@ -136,7 +136,7 @@ class PlacedSet:
         """The set of outcomes around one prediction, cut by what is known of outcomes."""
         A, h = self.problem.support_rows
         known = {"support_W": A, "support_h": h} if len(A) else {}
-        return Region(scaled(self.shape, float(self.scales[row])), radius, self.centers[row], **known)
+        return Region(self.shape.scaled(float(self.scales[row])), radius, self.centers[row], **known)
 
     def volume(self, radii: Array) -> Volume:
         """Mean volume; over an even choice of rows where regions differ by more than their scale."""

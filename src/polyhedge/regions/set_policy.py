@@ -16,7 +16,6 @@ from polyhedge.regions.learned_set import PlacedSet, ScaledSet
 from polyhedge.robust import Decisions
 from polyhedge.robust.routes import is_closed_form
 from polyhedge.robust.threads import in_order
-from polyhedge.sets import scaled
 
 
 class MeanCosts(Protocol):
@@ -65,7 +64,7 @@ class SetPolicy:
             yield center + scale * points
 
     def _is_steady(self, placed: PlacedSet) -> bool:
-        shapes = (scaled(placed.shape, float(scale)) for scale in np.unique(placed.scales))
+        shapes = (placed.shape.scaled(float(scale)) for scale in np.unique(placed.scales))
         return not len(placed.scales) or all(is_closed_form(placed.problem, shape, self.radius) for shape in shapes)
 
     def _one_by_one(self, placed: PlacedSet) -> Decisions:

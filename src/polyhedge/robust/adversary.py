@@ -44,8 +44,7 @@ from polyhedge._support.validation import Array
 from polyhedge.problems import Curvature, DecisionProblem, SumOfMaxima
 from polyhedge.problems.feasible_set import compile_feasible_program
 from polyhedge.robust.support import form_at, maximise, membership
-from polyhedge.sets import Region, UncertaintySet
-from polyhedge.sets.shape import Cornered, Round, Union, facets_of
+from polyhedge.sets import Region, Shape
 from polyhedge.solvers.program import Cone, ConicForm, ConicProgram, SolverError, Status
 from polyhedge.solvers.solve import solve
 
@@ -59,7 +58,7 @@ _MAX_VERTICES = 5000
 class ResidualSet:
     """A set of residuals at one radius; its vertices, found when first asked for, are those of every context."""
 
-    shape: UncertaintySet
+    shape: Shape
     radius: float
 
     @cached_property
@@ -71,10 +70,10 @@ class ResidualSet:
 def vertices_around(residuals: ResidualSet, center: Array, support_rows: tuple[Array, Array], form: ConicForm) -> Array:
     """Vertices (n, d) of the outcomes around one prediction; `form` is the residual set cut by the known support."""
     (A, h), shape, radius = support_rows, residuals.shape, residuals.radius
-    listed = shape.vertices(radius) if isinstance(shape, Cornered) and not len(A) else None
+    listed = None if len(A) else shape.vertices(radius)
     if listed is not None:
         return center + listed
-    if facets_of(shape) is not None:
+    if shape.facets() is not None:
         return Region(shape, radius, center, *((A, h) if len(A) else (None, None))).vertices()
     if len(center) > _MAX_OUTCOMES:
         raise ValueError(
@@ -158,7 +157,7 @@ _MAX_CONES = 20_000
 
 def maximise_convex_over_round_set(
     cost: Callable[[Array], Array],
-    shape: UncertaintySet,
+    shape: Shape,
     radius: float,
     center: Array,
     *,
@@ -169,7 +168,7 @@ def maximise_convex_over_round_set(
 
     `tolerance` is a share of how far the cost differs over the ends of the axes and the centre.
     """
-    if not isinstance(shape, Round):
+    if not shape.is_round:
         raise TypeError(
             f"The worst case of this convex cost over a {type(shape).__name__} cannot be computed: its conic form is "
             "not polyhedral, and it has no from_unit_ball. Use a Polyhedron, a Box, a Ball or an Ellipsoid."
@@ -256,7 +255,7 @@ class Adversary:
     def __init__(
         self,
         problem: DecisionProblem,
-        shape: UncertaintySet,
+        shape: Shape,
         radius: float,
         center: Array,
         residuals: ResidualSet | None = None,
@@ -273,7 +272,7 @@ class Adversary:
             return self._over_pieces(z)
         if problem.sum_of_maxima is not None:
             return self._over_sum_of_maxima(z, problem.sum_of_maxima)
-        if isinstance(self.shape, Union):
+        if self.shape.parts:
             return self._over_parts(z)
         if problem.curvature is Curvature.CONCAVE:
             return self._concave(z)
@@ -311,7 +310,7 @@ class Adversary:
 
     @cached_property
     def _parts(self) -> list[Adversary]:
-        assert isinstance(self.shape, Union)
+        assert self.shape.parts
         return [Adversary(self.problem, part, self.radius, self.center) for part in self.shape.parts]
 
     def _concave(self, z: Array) -> WorstCase:

@@ -22,7 +22,7 @@ from polyhedge.problems.feasible_set import FeasibleProgram, Slopes
 from polyhedge.problems.lifted import Lifted
 from polyhedge.robust.engine.parametric import ContextSolver, ParametricProgram, Uniqueness
 from polyhedge.robust.support import SupportCertificate, form_at, maximise
-from polyhedge.sets import UncertaintySet
+from polyhedge.sets import Shape
 from polyhedge.solvers.program import Cone, ConicProgram, SolverError, Status
 
 
@@ -84,7 +84,7 @@ class Counterpart:
     def __init__(
         self,
         problem: DecisionProblem | Lifted,
-        shape: UncertaintySet,
+        shape: Shape,
         radius: float,
         *,
         support_rows: tuple[Array, Array] | None = None,

@@ -21,12 +21,12 @@ from polyhedge.problems.parameters import parameter_rows
 from polyhedge.robust.engine.batch import Progress
 from polyhedge.robust.programs import Cache, Job
 from polyhedge.robust.routes import ROUTES, dispatch, in_groups
-from polyhedge.sets import UncertaintySet, facets_of, scaled
+from polyhedge.sets import Shape
 
 
 def decide(
     problem: DecisionProblem,
-    shape: UncertaintySet,
+    shape: Shape,
     radius: float | Array,
     centers: Array,
     *,
@@ -73,7 +73,7 @@ def decide(
 
     def work(k: int, rows: Any, tell: Progress | None) -> Decisions:
         reuse = None if problem.parameters else cache
-        job = Job(problem, scaled(shape, sizes[k][1]), sizes[k][0], n_jobs, return_ties, reuse, sizes[k][1], tell)
+        job = Job(problem, shape.scaled(sizes[k][1]), sizes[k][0], n_jobs, return_ties, reuse, sizes[k][1], tell)
         decisions = dispatch(ROUTES, job, contexts[rows])
         return as_predicted(problem, job.shape, job.radius, centers[rows], decisions)
 
@@ -107,18 +107,16 @@ def _distinct(column: float | Array, name: str, n: int) -> tuple[Array, Indices]
 
 
 def as_predicted(
-    problem: DecisionProblem, shape: UncertaintySet, radius: float, centers: Array, decisions: Decisions
+    problem: DecisionProblem, shape: Shape, radius: float, centers: Array, decisions: Decisions
 ) -> Decisions:
     """The decisions with outcomes that are ignored as near to the prediction as a polyhedral set allows."""
-    if not problem.structure.ignored_outcomes.any() or facets_of(shape) is None or not len(centers):
+    if not problem.structure.ignored_outcomes.any() or shape.facets() is None or not len(centers):
         return decisions
     worst = brought_back(problem, shape, radius, centers, decisions.worst_outcome)
     return replace(decisions, worst_outcome=worst, active_facets=tight_facets(shape, radius, worst, centers))
 
 
-def brought_back(
-    problem: DecisionProblem, shape: UncertaintySet, radius: float, centers: Array, outcomes: Array
-) -> Array:
+def brought_back(problem: DecisionProblem, shape: Shape, radius: float, centers: Array, outcomes: Array) -> Array:
     """Outcomes (N, d) of sets around centres, those that are ignored brought back one after the other.
 
     Examples
@@ -130,7 +128,7 @@ def brought_back(
     >>> brought_back(problem, Box([1.0, 1.0]), 1.0, np.array([[5.0, 7.0]]), np.array([[6.0, 8.0]]))
     array([[6., 7.]])
     """
-    ignored, facets = np.flatnonzero(problem.structure.ignored_outcomes), facets_of(shape)
+    ignored, facets = np.flatnonzero(problem.structure.ignored_outcomes), shape.facets()
     if facets is None or not len(ignored):
         return outcomes
     A, h = problem.support_rows

@@ -26,11 +26,11 @@ from polyhedge.decisions import Decisions, joined, statuses
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust.decide import decide
 from polyhedge.robust.routes import Route, dispatch
-from polyhedge.sets import UncertaintySet
+from polyhedge.sets import Shape
 
 Maximisers = Callable[[Array], Array]
 """Row i of the result is a maximiser over the set of context i in the direction of row i."""
-SetAt = Callable[[int], tuple[UncertaintySet, float]]
+SetAt = Callable[[int], tuple[Shape, float]]
 """The set and the radius of one context."""
 
 _N_BISECTIONS = 60

@@ -30,7 +30,7 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.problems.pieces import Pieces
 from polyhedge.robust.engine.parametric import ContextSolver, Uniqueness, level_program
 from polyhedge.robust.support import SupportCertificate, form_at, maximise
-from polyhedge.sets import UncertaintySet
+from polyhedge.sets import Shape
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import ConicForm, ConicProgram, Solution, SolverError, Status
 
@@ -69,9 +69,7 @@ class CutReach:
         self._solver: LinearSolver | None = None
 
     @classmethod
-    def of(
-        cls, shape: UncertaintySet, radius: float, directions: Array, support_rows: tuple[Array, Array]
-    ) -> CutReach | None:
+    def of(cls, shape: Shape, radius: float, directions: Array, support_rows: tuple[Array, Array]) -> CutReach | None:
         """None where the set is round, or no reach could be found."""
         form = shape.conic_form(radius)
         if any(cone.kind == "soc" for cone in form.cones):
@@ -195,7 +193,7 @@ class ByReach:
         """
         return Uniqueness.of(self.solver.parametric)
 
-    def decide(self, shape: UncertaintySet, radius: float, centers: Array) -> tuple[Decisions, Indices]:
+    def decide(self, shape: Shape, radius: float, centers: Array) -> tuple[Decisions, Indices]:
         """Decisions of the contexts that could be proven, and which these are."""
         is_free = self.reach.is_free(centers)
         self.solver.forget()

@@ -28,7 +28,7 @@ from polyhedge.robust.recheck import bounds_hold
 from polyhedge.robust.scenarios import decide_by_scenarios
 from polyhedge.robust.support import form_at, is_empty, maximise
 from polyhedge.robust.threads import in_order
-from polyhedge.sets import UncertaintySet, facets_of
+from polyhedge.sets import Shape
 from polyhedge.solvers.options import solver_in_force
 from polyhedge.solvers.program import SolverError, Status
 from polyhedge.solvers.scaling import power_of_two
@@ -89,7 +89,7 @@ class Job:
     """What contexts of one set share."""
 
     problem: DecisionProblem
-    shape: UncertaintySet
+    shape: Shape
     radius: float
     n_jobs: int | None
     return_ties: bool = False
@@ -224,7 +224,7 @@ def _from_counterpart(job: Job, counterpart: Counterpart, context: Array, soluti
 
 def diagnose(
     problem: DecisionProblem,
-    shape: UncertaintySet,
+    shape: Shape,
     radius: float,
     center: Array,
     solution: CounterpartSolution,
@@ -242,7 +242,7 @@ def diagnose(
             return Status.FAILED, f"{solution.detail} was said, but there are decisions"
         return Status.INFEASIBLE, "No decision satisfies uncertain_constraints for all outcomes of the set"
     direction = np.vstack([axes, -axes])[int(np.argmax(reach))].tolist()
-    facets = facets_of(shape)
+    facets = shape.facets()
     if facets is not None and not problem.structure.has_known_support:
         recession = facets.unbounded_direction()
         direction = direction if recession is None else recession.round(4).tolist()

@@ -15,8 +15,7 @@ from polyhedge._support.tolerances import OPTIMAL, ROUNDING
 from polyhedge._support.validation import Array, Mask
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust.counterpart import Counterpart, CounterpartSolution
-from polyhedge.sets import UncertaintySet
-from polyhedge.sets.shape import has_support_formula
+from polyhedge.sets import Shape
 from polyhedge.solvers.verify import in_dual_cone
 
 _MANY = 64
@@ -26,7 +25,7 @@ _MANY = 64
 def bounds_hold(
     problem: DecisionProblem,
     counterpart: Counterpart,
-    shape: UncertaintySet,
+    shape: Shape,
     radius: float,
     contexts: Array,
     solutions: Sequence[CounterpartSolution],
@@ -35,7 +34,7 @@ def bounds_hold(
     pieces, d = counterpart.pieces, problem.n_outcomes
     Z = np.array([solution.z for solution in solutions])
     V, at_center = pieces.directions(Z)[:, :, :d], pieces.values(Z, contexts)
-    if has_support_formula(shape) and not counterpart.n_support_rows:
+    if shape.has_support_formula and not counterpart.n_support_rows:
         h = np.asarray(shape.support(V.reshape(-1, d), radius)).reshape(V.shape[:2])
     else:
         h = _by_multipliers(counterpart, V, contexts[:, :d], solutions)

@@ -30,7 +30,7 @@ from polyhedge.robust.known_support import ByReach, CutReach, has_support_to_spa
 from polyhedge.robust.programs import Job, by_counterpart, by_scenarios
 from polyhedge.robust.segment import decide_along, support_along, ties_along
 from polyhedge.robust.threads import in_order
-from polyhedge.sets import UncertaintySet
+from polyhedge.sets import Shape
 from polyhedge.solvers.program import SolverError, Status
 
 _SEGMENT_CHUNK = 65_536
@@ -58,7 +58,7 @@ def dispatch(ways: Sequence[Route[Asked, Answer]], *asked: Asked.args, **named: 
     raise AssertionError("the last way applies to every problem and never gives up")
 
 
-def is_closed_form(problem: DecisionProblem, shape: UncertaintySet, radius: float) -> bool:
+def is_closed_form(problem: DecisionProblem, shape: Shape, radius: float) -> bool:
     """Whether the decision at a context is the same to the last bit whatever the other contexts of the call are.
 
     So it is in closed form; a pool of decisions that contexts share may break ties in another way.

@@ -20,7 +20,7 @@ from polyhedge.problems.checks import may_be_infeasible
 from polyhedge.problems.feasible_set import FeasibleProgram, compile_feasible_program
 from polyhedge.robust.adversary import Adversary, ResidualSet
 from polyhedge.robust.support import maximise
-from polyhedge.sets import UncertaintySet
+from polyhedge.sets import Shape
 from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status, status_at
 from polyhedge.solvers.scaling import Scaling
 from polyhedge.solvers.solve import solve
@@ -52,7 +52,7 @@ class ScenarioSolution:
 
 def decide_by_scenarios(
     problem: DecisionProblem,
-    shape: UncertaintySet,
+    shape: Shape,
     radius: float,
     center: Array,
     *,

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from polyhedge._support.validation import Array
-from polyhedge.sets import UncertaintySet
+from polyhedge.sets import Shape
 from polyhedge.solvers.conic import solve_conic
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import Cone, ConicForm, ConicProgram, Solution, SolverError, Status
@@ -33,7 +33,7 @@ class SupportCertificate:
         return self.lifted[:, : self.n_outcomes]
 
 
-def form_at(shape: UncertaintySet, radius: float, center: Array, support_rows: tuple[Array, Array]) -> ConicForm:
+def form_at(shape: Shape, radius: float, center: Array, support_rows: tuple[Array, Array]) -> ConicForm:
     """The residual set at a radius, cut by the known support of the outcome around one prediction."""
     form = shape.conic_form(radius)
     A, h = support_rows

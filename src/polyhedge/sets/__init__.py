@@ -5,22 +5,7 @@ from polyhedge.sets.box import Box
 from polyhedge.sets.ellipsoid import Ellipsoid
 from polyhedge.sets.polyhedron import Polyhedron
 from polyhedge.sets.region import Region
-from polyhedge.sets.scaled_shape import scaled
-from polyhedge.sets.shape import LearnedShape, UncertaintySet, Volume, facets_of, has_quick_volume, mean_volume
+from polyhedge.sets.shape import Shape, Volume, mean_volume
 from polyhedge.sets.union_of_balls import UnionOfBalls
 
-__all__ = [
-    "Ball",
-    "Box",
-    "Ellipsoid",
-    "LearnedShape",
-    "Polyhedron",
-    "Region",
-    "UncertaintySet",
-    "UnionOfBalls",
-    "Volume",
-    "facets_of",
-    "has_quick_volume",
-    "mean_volume",
-    "scaled",
-]
+__all__ = ["Ball", "Box", "Ellipsoid", "Polyhedron", "Region", "Shape", "UnionOfBalls", "Volume", "mean_volume"]

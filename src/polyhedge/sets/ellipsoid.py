@@ -7,28 +7,18 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.linalg import solve_triangular
 
 from polyhedge._support.tolerances import INPUT
-from polyhedge._support.validation import Array, as_finite, as_rows
+from polyhedge._support.validation import Array, as_finite
 from polyhedge.sets.ball import Ball
-from polyhedge.sets.shape import (
-    N_SAMPLES,
-    Volume,
-    as_center,
-    as_directions,
-    frozen,
-    like_directions,
-    row_norms,
-    row_products,
-    score_in_blocks,
-)
+from polyhedge.sets.shape import N_SAMPLES, Shape, Volume, as_center, frozen
 from polyhedge.solvers.program import Cone, ConicForm
 
 
 @dataclass(frozen=True, eq=False, init=False)
-class Ellipsoid:
+class Ellipsoid(Shape):
     r"""An ellipsoid: $\{e : \|L^{-1}(e - c)\|_2 \le r\}$ with $L L^\top$ = `shape` and c = `center`.
 
     A negative radius gives the empty set.
@@ -60,8 +50,7 @@ class Ellipsoid:
     def from_residuals(cls, residuals: ArrayLike) -> Ellipsoid:
         """Mean and covariance of `residuals` (n, d), n > d.
 
-        Hand in learning residuals only: a shape that has seen the calibration split voids the coverage
-        guarantee.
+        Hand in learning residuals only: a shape that has seen the calibration split voids the coverage guarantee.
 
         Examples
         --------
@@ -87,30 +76,14 @@ class Ellipsoid:
         return np.asarray(np.linalg.cholesky(self.shape), dtype=np.float64)
 
     @property
-    def is_bounded(self) -> bool:
+    def has_support_formula(self) -> bool:
         """Always True."""
         return True
 
     @property
-    def has_support_formula(self) -> bool:
-        """Always True: `support` asks no solver."""
+    def is_round(self) -> bool:
+        """Always True."""
         return True
-
-    def scores(self, residuals: ArrayLike) -> Array:
-        r"""$\|L^{-1}(e - c)\|_2$ of each row of `residuals` (n, d)."""
-        rows = as_rows(residuals, "residuals", self.n_outcomes)
-        inverse = self._inverse_factor()
-        return score_in_blocks(lambda block: row_norms(row_products(block - self.center, inverse)), rows)
-
-    def contains(self, residuals: ArrayLike, radius: float) -> NDArray[np.bool_]:
-        """Whether each row of `residuals` (n, d) has a score of at most `radius`."""
-        return self.scores(residuals) <= radius
-
-    def support(self, directions: ArrayLike, radius: float) -> Any:
-        r"""$v^\top c + r \|L^\top v\|_2$ of each row v of `directions`; `-inf` if r < 0."""
-        V, single = as_directions(directions, self.n_outcomes)
-        values = V @ self.center + radius * np.linalg.norm(V @ self.L, axis=1)
-        return like_directions(values if radius >= 0 else np.full(len(V), -np.inf), single)
 
     def volume(self, radius: float, *, rng: np.random.Generator | None = None, n_samples: int = N_SAMPLES) -> Volume:
         r"""$\det(L)$ times the volume of the l_2 ball of that radius, exact."""
@@ -124,22 +97,26 @@ class Ellipsoid:
         """Images (n, d), around a prediction, of points of the unit ball."""
         return center + self.center + radius * (points @ self.L.T)
 
-    def facets(self) -> None:
-        """None: an ellipsoid has no facets; see `LearnedShape`."""
-
     def scaled(self, factor: float) -> Ellipsoid:
-        """The ellipsoid whose residuals are `factor` times as large, at every radius."""
+        """The ellipsoid with L and centre `factor` times as large."""
         return Ellipsoid(factor**2 * self.shape, factor * self.center)
-
-    def state(self) -> dict[str, Any]:
-        """Plain data for a model file."""
-        return {"kind": "Ellipsoid", "shape": self.shape, "center": self.center}
 
     def conic_form(self, radius: float) -> ConicForm:
         r"""One second-order cone: $(r, L^{-1}(e - c))$; infeasible if the radius is negative."""
         inverse = self._inverse_factor()
         G = sp.csr_array(np.vstack([np.zeros((1, self.n_outcomes)), -inverse]))
         return ConicForm(G, np.concatenate([[radius], -inverse @ self.center]), (Cone("soc", len(inverse) + 1),))
+
+    def state(self) -> dict[str, Any]:
+        """Plain data for a model file."""
+        return {"kind": "Ellipsoid", "shape": self.shape, "center": self.center}
+
+    def _scores(self, rows: Array) -> Array:
+        return np.asarray(np.linalg.norm((rows - self.center) @ self._inverse_factor().T, axis=1))
+
+    def _support(self, directions: Array, radius: float) -> Array:
+        reach = np.linalg.norm(directions @ self.L, axis=1)
+        return directions @ self.center + (radius * reach if radius >= 0 else -np.inf)
 
     def _inverse_factor(self) -> Array:
         return solve_triangular(self.L, np.eye(self.n_outcomes), lower=True)

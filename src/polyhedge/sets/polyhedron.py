@@ -7,29 +7,17 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from polyhedge._support.validation import Array, as_finite, as_rows
-from polyhedge.sets import _halfspaces
-from polyhedge.sets.shape import (
-    N_SAMPLES,
-    Volume,
-    as_directions,
-    frozen,
-    like_directions,
-    row_products,
-    score_in_blocks,
-)
+from polyhedge._support.validation import Array, as_finite
+from polyhedge.sets import halfspaces
+from polyhedge.sets.shape import N_SAMPLES, Shape, Volume, frozen
 from polyhedge.solvers.linear import irredundant_rows, maximise_linear, recession_direction
 from polyhedge.solvers.program import Cone, ConicForm
 
-# Below these, listing all vertices once costs less than a linear program for each direction.
-MAX_VERTEX_OUTCOMES = 4
-MIN_VERTEX_DIRECTIONS = 64
-
 
 @dataclass(frozen=True, eq=False, init=False)
-class Polyhedron:
+class Polyhedron(Shape):
     r"""A polyhedron: $\{e : W e + b \le r\}$; all facets move when the radius r changes.
 
     Its `scores` are the nonconformity score of the paper, $s(x, y; \theta) = \max_k w_k^\top e + b_k$.
@@ -105,29 +93,6 @@ class Polyhedron:
         """
         return recession_direction(self.W)
 
-    def scores(self, residuals: ArrayLike) -> Array:
-        r"""$\max_k w_k^\top e + b_k$ of each row of `residuals` (n, d)."""
-        rows = as_rows(residuals, "residuals", self.n_outcomes)
-        return score_in_blocks(lambda block: (row_products(block, self.W) + self.b).max(axis=1), rows)
-
-    def contains(self, residuals: ArrayLike, radius: float) -> NDArray[np.bool_]:
-        """Whether each row of `residuals` (n, d) has a score of at most `radius`."""
-        return self.scores(residuals) <= radius
-
-    def support(self, directions: ArrayLike, radius: float) -> Any:
-        r"""$\max\{v^\top e : W e + b \le r\}$ of each row v of `directions`.
-
-        An array (m,) for `directions` (m, d), a float for one direction (d,); `inf` where the set is
-        unbounded along v, `-inf` if it is empty. Many directions in few dimensions are evaluated on the
-        vertices, others by warm-started linear programs.
-        """
-        V, single = as_directions(directions, self.n_outcomes)
-        few_outcomes = self.n_outcomes <= MAX_VERTEX_OUTCOMES
-        if few_outcomes and len(V) >= MIN_VERTEX_DIRECTIONS and self.is_bounded:
-            corners = self.vertices(radius)
-            return (V @ corners.T).max(axis=1) if len(corners) else np.full(len(V), -np.inf)
-        return like_directions(maximise_linear(self.W, radius - self.b, V)[0], single)
-
     def vertices(self, radius: float) -> Array:
         """Vertices (n_vertices, d); also of flat sets, and no rows if the set is empty.
 
@@ -143,17 +108,16 @@ class Polyhedron:
                 f"The polyhedron is unbounded along {direction.round(6).tolist()}, so it is not the hull of "
                 "its vertices. Add facets (n_facets >= n_outcomes + 1) or a bounding box."
             )
-        return _halfspaces.vertices(self.W, radius - self.b)
+        return halfspaces.vertices(self.W, radius - self.b)
 
     def volume(self, radius: float, *, rng: np.random.Generator | None = None, n_samples: int = N_SAMPLES) -> Volume:
         """Lebesgue volume: 0 if empty or flat, `inf` if unbounded with interior.
 
-        Up to 8 outcomes, it is exact up to rounding (from the vertices). Above, and where a huge number of
-        nearly degenerate vertices ruins the accuracy, it is an unbiased estimate by sequential Monte Carlo
-        over growing balls, with the standard error of 20 independent populations of `n_samples` / 20 points.
+        Up to 8 outcomes, it is exact up to rounding. Above, and if nearly degenerate vertices ruin the accuracy, it is
+        an unbiased Monte Carlo estimate with its standard error.
         """
         rng = np.random.default_rng(0) if rng is None else rng
-        return _halfspaces.volume(self.W, radius - self.b, rng, n_samples)
+        return halfspaces.volume(self.W, radius - self.b, rng, n_samples)
 
     def conic_form(self, radius: float) -> ConicForm:
         """One nonnegative row for each facet."""
@@ -171,12 +135,8 @@ class Polyhedron:
             raise ValueError(f"factor must be positive, got {factor}.")
         return self if factor == 1 else Polyhedron(self.W / factor, self.b)
 
-    def as_polyhedron(self) -> Polyhedron:
-        """The polyhedron itself, as Box and Ball have this method too."""
-        return self
-
     def facets(self) -> Polyhedron:
-        """The polyhedron itself; see `LearnedShape`."""
+        """The polyhedron itself."""
         return self
 
     def state(self) -> dict[str, Any]:
@@ -193,3 +153,13 @@ class Polyhedron:
         """
         kept = irredundant_rows(self.W, radius - self.b)
         return Polyhedron(self.W[kept], self.b[kept])
+
+    def _scores(self, rows: Array) -> Array:
+        return np.asarray((rows @ self.W.T + self.b).max(axis=1))
+
+    def _support(self, directions: Array, radius: float) -> Array:
+        # For many directions in few dimensions, all vertices cost less than a linear program for each direction.
+        if self.n_outcomes <= 4 and len(directions) >= 64 and self.is_bounded:
+            corners = self.vertices(radius)
+            return (directions @ corners.T).max(axis=1) if len(corners) else np.full(len(directions), -np.inf)
+        return maximise_linear(self.W, radius - self.b, directions)[0]

@@ -13,30 +13,12 @@ from numpy.typing import ArrayLike
 from polyhedge._support.tolerances import INSIDE
 from polyhedge._support.validation import Array, as_finite, as_rows
 from polyhedge.sets.polyhedron import Polyhedron
-from polyhedge.sets.shape import (
-    N_SAMPLES,
-    Sampled,
-    UncertaintySet,
-    Union,
-    Volume,
-    as_directions,
-    facets_of,
-    frozen,
-    like_directions,
-)
+from polyhedge.sets.shape import N_SAMPLES, Shape, Volume, as_directions, frozen, volume_from_share
 from polyhedge.solvers.linear import maximise_conic, recession_direction
 from polyhedge.solvers.program import Cone, ConicForm
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-N_OUTLINE = 360
-_MOST_SHOWN = 8  # outcomes of a prediction that fit a line
-_ROOM, _BEYOND = 4.0, 0.2
-"""A picture of an unbounded region reaches so many times the distance from its middle to the nearest side. The region
-is cut by such a share of the picture's width outside, so that its edge is not taken for one of the region."""
-_DOUBLINGS = 60
-"""Of a picture that shows nothing of the region yet: by 1e18, more than floats can tell from the middle."""
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -48,7 +30,7 @@ class Region:
 
     Parameters
     ----------
-    shape : UncertaintySet
+    shape : Shape
     radius : float
     center : (d,) array
     support_W : (k, d) array, optional
@@ -66,7 +48,7 @@ class Region:
     (False, 12.0)
     """
 
-    shape: UncertaintySet
+    shape: Shape
     radius: float
     center: Array
     support_W: Array | None
@@ -74,7 +56,7 @@ class Region:
 
     def __init__(
         self,
-        shape: UncertaintySet,
+        shape: Shape,
         radius: float,
         center: ArrayLike,
         support_W: ArrayLike | None = None,
@@ -96,7 +78,7 @@ class Region:
             object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
-        middle = np.array2string(self.center, precision=4, separator=", ", threshold=_MOST_SHOWN)
+        middle = np.array2string(self.center, precision=4, separator=", ", threshold=8)
         return f"<Region: {type(self.shape).__name__} of radius {self.radius:.4g} around {middle}>"
 
     @property
@@ -133,7 +115,6 @@ class Region:
 
         Polyhedra, Euclidean balls and ellipsoids, with what is known of the outcome; bounded and not empty.
         """
-        # Shapes are told apart there, which regions themselves never do.
         return import_module("polyhedge.integrations.pyros").as_pyros(self)
 
     def contains(self, outcomes: ArrayLike) -> Any:
@@ -166,7 +147,8 @@ class Region:
             values = self._residual_polyhedron().support(V, 0.0)
         else:
             values = maximise_conic(self._residual_form(), V)
-        return like_directions(values + V @ self.center, single)
+        values = values + V @ self.center
+        return float(values[0]) if single else values
 
     def conic_form(self) -> ConicForm:
         r"""Arrays of the region in outcome space: $\{u : \exists y,\ g - G\,[u; y] \in K\}$."""
@@ -180,9 +162,8 @@ class Region:
     def volume(self, *, rng: np.random.Generator | None = None, n_samples: int = N_SAMPLES) -> Volume:
         """Lebesgue volume, as exact as that of the shape.
 
-        Only a shape that is no polyhedron, cut with a known support, is estimated: `n_samples`
-        independent uniform points of the shape (l_2 balls, ellipsoids) or of the bounding box (others), times
-        the share that lies in the region. Its standard error grows large if that share is tiny.
+        Only a shape without facets that is cut with a known support is estimated, from the share of `n_samples` uniform
+        points of the shape, or of its bounding box, that lie in the region.
         """
         rng = np.random.default_rng(0) if rng is None else rng
         if self.support_W is None:
@@ -193,7 +174,12 @@ class Region:
             return Volume(0.0)
         if not self.is_bounded:
             return Volume(np.inf)
-        return self._sampled_volume(rng, n_samples)
+        points, eye = self.shape.sample(self.radius, n_samples, rng), np.eye(self.n_outcomes)
+        if points is not None:
+            return volume_from_share(self.contains(self.center + points), float(self.shape.volume(self.radius)))
+        upper, lower = self.support(eye), -self.support(-eye)
+        inside = self.contains(rng.uniform(lower, upper, (n_samples, len(eye))))
+        return volume_from_share(inside, float(np.prod(upper - lower)))
 
     def plot(self, ax: Axes | None = None, **style: Any) -> Axes:
         """Draw a region of one or two outcomes on matplotlib axes (new ones if None) and return them.
@@ -230,7 +216,12 @@ class Region:
                 ax.add_patch(Polygon(outline, closed=True, **style))
             ax.autoscale_view()
         if frame is not None:
-            _note_frame(ax, *frame, is_new=is_new)
+            if is_new:
+                ax.set_xlim(frame[0][0], frame[1][0])
+                if self.n_outcomes == 2:
+                    ax.set_ylim(frame[0][1], frame[1][1])
+            note = "unbounded: the region goes on beyond the picture"
+            ax.text(0.02, 0.98, note, transform=ax.transAxes, ha="left", va="top", fontsize=8)
         return ax
 
     @property
@@ -243,8 +234,11 @@ class Region:
         eye, middle = np.eye(self.n_outcomes), self._middle
         ends = np.array([-self.support(-eye), self.support(eye)])
         near = np.abs(ends - middle).min(axis=0)
-        room = _ROOM * (near[np.isfinite(near)].max(initial=0.0) or self._far_side() or 1.0)
-        for _ in range(_DOUBLINGS):
+        size = near[np.isfinite(near)].max(initial=0.0)
+        if not size and self._has_facets:  # the distance to the farthest facet
+            size = float((np.abs(self.h - self.W @ middle) / np.linalg.norm(self.W, axis=1)).max())
+        room = 4.0 * (size or 1.0)
+        for _ in range(60):  # until the picture shows some of the region; more doublings pass the precision of floats
             low = np.maximum(np.minimum(ends[0], middle), middle - room)
             high = np.minimum(np.maximum(ends[1], middle), middle + room)
             if not self._within(low, high).is_empty:
@@ -253,15 +247,9 @@ class Region:
         margin = 0.1 * np.where(high > low, high - low, 1.0)
         return low - margin, high + margin
 
-    def _far_side(self) -> float:
-        """The distance from the middle to the farthest facet; 0 where there are none."""
-        if not self._has_facets:
-            return 0.0
-        return float((np.abs(self.h - self.W @ self._middle) / np.linalg.norm(self.W, axis=1)).max())
-
     def _within(self, low: Array, high: Array) -> Region:
-        """The part of the region in a box with these ends (d,) and a little beyond."""
-        eye, beyond = np.eye(self.n_outcomes), _BEYOND * (high - low)
+        """The part of the region in a box with these ends (d,) and a fifth beyond: the cut itself is not seen."""
+        eye, beyond = np.eye(self.n_outcomes), 0.2 * (high - low)
         W, h = np.vstack([eye, -eye]), np.concatenate([high + beyond, beyond - low])
         if self.support_W is not None and self.support_h is not None:
             W, h = np.vstack([self.support_W, W]), np.concatenate([self.support_h, h])
@@ -269,11 +257,11 @@ class Region:
 
     @property
     def _has_facets(self) -> bool:
-        return facets_of(self.shape) is not None
+        return self.shape.facets() is not None
 
     def _residual_polyhedron(self) -> Polyhedron:
         """The region shifted to the origin, at radius 0: far away, rounding would eat the set's own size."""
-        polyhedron = facets_of(self.shape)
+        polyhedron = self.shape.facets()
         if polyhedron is None:
             raise TypeError(
                 "Only shapes with facets, such as Polyhedron, Box and Ball (norm inf; norm 1 up to 12 outcomes), have "
@@ -294,22 +282,9 @@ class Region:
         g = np.concatenate([form.g, self.support_h - self.support_W @ self.center])
         return ConicForm(sp.csr_array(sp.vstack([form.G, rows])), g, (*form.cones, Cone("nonneg", k)))
 
-    def _sampled_volume(self, rng: np.random.Generator, n_samples: int) -> Volume:
-        if isinstance(self.shape, Sampled):
-            points = self.center + self.shape.sample(self.radius, n_samples, rng)
-            whole = float(self.shape.volume(self.radius))
-        else:
-            eye = np.eye(self.n_outcomes)
-            upper, lower = self.support(eye), -self.support(-eye)
-            points, whole = rng.uniform(lower, upper, (n_samples, len(eye))), float(np.prod(upper - lower))
-        n_inside = int(np.sum(self.contains(points)))
-        # One success and one failure more keep the standard error positive where all or no points are inside.
-        share = (n_inside + 1) / (n_samples + 2)
-        return Volume(whole * n_inside / n_samples, whole * float(np.sqrt(share * (1 - share) / n_samples)))
-
     def _outlines(self) -> list[Array]:
-        """One outline, or one for each ball of a union, whose own would be that of its hull."""
-        if not isinstance(self.shape, Union):
+        """One outline, or one for each part of a union."""
+        if not self.shape.parts:
             return [self._outline()]
         known = self.support_W, self.support_h
         parts = [Region(part, self.radius, self.center, *known) for part in self.shape.parts]
@@ -322,22 +297,12 @@ class Region:
             corners = self.vertices()
             around = corners - corners.mean(axis=0) if len(corners) else corners
             return corners[np.argsort(np.arctan2(around[:, 1], around[:, 0]))]
-        angles = np.linspace(0.0, 2 * np.pi, N_OUTLINE, endpoint=False)
+        angles = np.linspace(0.0, 2 * np.pi, 360, endpoint=False)
         V = np.column_stack([np.cos(angles), np.sin(angles)])
         values = self.support(V)
         # Neighbouring tangents meet next to the boundary.
         pairs = np.stack([V, np.roll(V, -1, axis=0)], axis=1)
         return np.linalg.solve(pairs, np.column_stack([values, np.roll(values, -1)])[..., None])[..., 0]
-
-
-def _note_frame(ax: Axes, low: Array, high: Array, *, is_new: bool) -> None:
-    """Say that a region is cut at the frame; axes of our own show the frame and no more."""
-    if is_new:
-        ax.set_xlim(low[0], high[0])
-        if len(low) == 2:
-            ax.set_ylim(low[1], high[1])
-    note = "unbounded: the region goes on beyond the picture"
-    ax.text(0.02, 0.98, note, transform=ax.transAxes, ha="left", va="top", fontsize=8)
 
 
 def _satisfies(points: Array, W: Array, h: Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

@@ -8,29 +8,17 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.spatial import ConvexHull, QhullError
 
-from polyhedge._support.validation import Array, as_finite, as_rows
+from polyhedge._support.validation import Array, as_finite
 from polyhedge.sets.ball import Ball
-from polyhedge.sets.scaled_shape import Scaled, ScaledUnion
-from polyhedge.sets.shape import (
-    N_SAMPLES,
-    Volume,
-    as_directions,
-    frozen,
-    like_directions,
-    row_norms,
-    score_in_blocks,
-)
+from polyhedge.sets.shape import N_SAMPLES, Shape, Volume, frozen
 from polyhedge.solvers.program import Cone, ConicForm
-
-# Beyond this, the hull of the anchors costs more than the anchors inside it would.
-MAX_HULL_OUTCOMES = 4
 
 
 @dataclass(frozen=True, eq=False, init=False)
-class UnionOfBalls:
+class UnionOfBalls(Shape):
     r"""A union of balls: $\{e : \min_k \|e - a_k\|_2 \le r\}$, $a_k$ = row k of `anchors`.
 
     The set is neither convex nor connected in general: `contains` and `volume` are those of the union. A
@@ -69,56 +57,14 @@ class UnionOfBalls:
         return int(self.anchors.shape[1])
 
     @property
-    def is_bounded(self) -> bool:
-        """Always True."""
-        return True
-
-    @property
     def has_support_formula(self) -> bool:
-        """Always True: `support` asks no solver."""
+        """Always True."""
         return True
 
     @property
     def parts(self) -> tuple[Ball, ...]:
         """The balls, one for each anchor."""
         return tuple(Ball(self.n_outcomes, center=anchor) for anchor in self.anchors)
-
-    def facets(self) -> None:
-        """None: a union has no facets; see `LearnedShape`."""
-
-    def scaled(self, factor: float) -> Scaled:
-        """The union whose residuals are `factor` times as large, at every radius."""
-        return ScaledUnion(self, factor)
-
-    def state(self) -> dict[str, Any]:
-        """Plain data for a model file."""
-        return {"kind": "UnionOfBalls", "anchors": self.anchors}
-
-    def scores(self, residuals: ArrayLike) -> Array:
-        r"""$\min_k \|e - a_k\|_2$ of each row of `residuals` (n, d)."""
-        return score_in_blocks(self._distances, as_rows(residuals, "residuals", self.n_outcomes))
-
-    def _distances(self, rows: Array) -> Array:
-        nearest = np.full(len(rows), np.inf)
-        for anchor in self.anchors:
-            np.minimum(nearest, row_norms(rows - anchor), out=nearest)
-        return nearest
-
-    def contains(self, residuals: ArrayLike, radius: float) -> NDArray[np.bool_]:
-        """Whether each row of `residuals` (n, d) lies in one of the balls."""
-        return self.scores(residuals) <= radius
-
-    def support(self, directions: ArrayLike, radius: float) -> Any:
-        r"""$\max_k v^\top a_k + r \|v\|_2$ of each row v of `directions`; `-inf` if r < 0."""
-        V, single = as_directions(directions, self.n_outcomes)
-        values = (V @ self.anchors.T).max(axis=1) + radius * np.linalg.norm(V, axis=1)
-        return like_directions(values if radius >= 0 else np.full(len(V), -np.inf), single)
-
-    def maximisers(self, directions: Array, radius: float) -> Array:
-        r"""A point of the union at which each row v of `directions` (m, d) attains its support, r >= 0."""
-        length = np.linalg.norm(directions, axis=1, keepdims=True)
-        far = self.anchors[np.argmax(directions @ self.anchors.T, axis=1)]
-        return far + radius * directions / np.where(length > 0, length, 1.0)
 
     def volume(self, radius: float, *, rng: np.random.Generator | None = None, n_samples: int = N_SAMPLES) -> Volume:
         """Volume of the union: exact for d <= 2, else estimated with its standard error.
@@ -129,7 +75,8 @@ class UnionOfBalls:
         if radius <= 0:
             return Volume(0.0)
         if self.n_outcomes == 1:
-            return Volume(_length_of_union(np.sort(self.anchors[:, 0]), radius))
+            gaps = np.diff(np.sort(self.anchors[:, 0]))
+            return Volume(float(2 * radius + np.minimum(gaps, 2 * radius).sum()))
         if self.n_outcomes == 2:
             return Volume(_area_of_union(np.unique(self.anchors, axis=0), radius))
         return self._sampled_volume(radius, np.random.default_rng(0) if rng is None else rng, n_samples)
@@ -145,21 +92,31 @@ class UnionOfBalls:
         cones = (Cone("zero", 1), Cone("nonneg", k), Cone("soc", d + 1))
         return ConicForm(sp.csr_array(np.vstack([one, weights, ball])), g, cones)
 
+    def state(self) -> dict[str, Any]:
+        """Plain data for a model file."""
+        return {"kind": "UnionOfBalls", "anchors": self.anchors}
+
+    def _scores(self, rows: Array) -> Array:
+        nearest = np.full(len(rows), np.inf)
+        for anchor in self.anchors:
+            np.minimum(nearest, np.linalg.norm(rows - anchor, axis=1), out=nearest)
+        return nearest
+
+    def _support(self, directions: Array, radius: float) -> Array:
+        reach = radius * np.linalg.norm(directions, axis=1) if radius >= 0 else -np.inf
+        return (directions @ self.anchors.T).max(axis=1) + reach
+
     def _sampled_volume(self, radius: float, rng: np.random.Generator, n_samples: int) -> Volume:
         k = len(self.anchors)
         points = self.anchors[rng.integers(k, size=n_samples)] + Ball(self.n_outcomes).sample(radius, n_samples, rng)
         n_holding = np.zeros(n_samples)
         for anchor in self.anchors:
-            n_holding += row_norms(points - anchor) <= radius
+            n_holding += np.linalg.norm(points - anchor, axis=1) <= radius
         # Rounding can put a point just outside the ball it was drawn from.
         shares = 1.0 / np.maximum(n_holding, 1.0)
         whole = k * float(Ball(self.n_outcomes).volume(radius))
         error = whole * float(shares.std(ddof=1)) / math.sqrt(n_samples) if n_samples > 1 else math.inf
         return Volume(whole * float(shares.mean()), error)
-
-
-def _length_of_union(centers: Array, radius: float) -> float:
-    return float(2 * radius + np.minimum(np.diff(centers), 2 * radius).sum())
 
 
 def _area_of_union(centers: Array, radius: float) -> float:
@@ -199,11 +156,11 @@ def _gaps(lows: Array, highs: Array) -> list[tuple[float, float]]:
 
 
 def _extreme_points(points: Array) -> Array:
-    """The points that span the hull, or all where the hull is too costly or flat."""
+    """The points that span the hull, or all of them if the hull is too costly or flat."""
     n, d = points.shape
     if d == 1:
         return np.array([[points.min()], [points.max()]])
-    if d > MAX_HULL_OUTCOMES or n <= d + 1:
+    if d > 4 or n <= d + 1:  # in more dimensions the hull costs more than the anchors inside it
         return points
     try:
         return np.asarray(points[ConvexHull(points).vertices])

@@ -19,7 +19,7 @@ from polyhedge.learners import Auto
 from polyhedge.plots import sets_over_residuals
 from polyhedge.plots.directions import directions_around
 from polyhedge.robust import decide
-from polyhedge.sets import Box, UncertaintySet
+from polyhedge.sets import Box, Shape
 from polyhedge_study.files import save_figure
 from polyhedge_study.inside import Array, as_finite, check_alpha
 from polyhedge_study.tasks import Task
@@ -43,7 +43,7 @@ class Row:
     """
 
     method: str
-    shape: UncertaintySet
+    shape: Shape
     radius: float
     evaluation: Evaluation
     seconds: float

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from polyhedge.calibration import conformal_rank
 from polyhedge.data import make_synthetic
 from polyhedge.problems import DecisionProblem
-from polyhedge.sets import UncertaintySet
+from polyhedge.sets import Shape
 from polyhedge_study.inside import Array, check_alpha
 from polyhedge_study.tasks import ADVANTAGE, synthetic_task
 
@@ -45,11 +45,11 @@ class Population:
         rows = rng.integers(len(self.residuals), size=n)
         return self.residuals[rows], self.centers[rows]
 
-    def coverage(self, shape: UncertaintySet, radius: float) -> float:
+    def coverage(self, shape: Shape, radius: float) -> float:
         """Probability that an outcome lies in its set."""
         return float(np.mean(shape.contains(self.residuals, radius)))
 
-    def radius(self, shape: UncertaintySet, alpha: float) -> float:
+    def radius(self, shape: Shape, alpha: float) -> float:
         """The true radius: the least one that covers a share 1 - alpha of the population."""
         scores = shape.scores(self.residuals)
         rank = conformal_rank(len(scores) - 1, alpha)

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.spatial import ConvexHull
 from scipy.stats import qmc
 
-from polyhedge.sets import Polyhedron, UncertaintySet, facets_of
+from polyhedge.sets import Polyhedron, Shape
 from polyhedge_study.inside import Array, Indices, Mask
 
 __all__ = ["hull_volume", "hull_volume_of_shape"]
@@ -42,7 +42,7 @@ def hull_volume(residuals: Array, holds: Callable[[Array, Indices], Mask], n_con
     return float(hull.volume * holds(points, (draws[:, 1] * n_contexts).astype(int)).mean())
 
 
-def hull_volume_of_shape(residuals: Array, shape: UncertaintySet, radius: float, scales: Array) -> float:
+def hull_volume_of_shape(residuals: Array, shape: Shape, radius: float, scales: Array) -> float:
     """The same for one shape, scaled by `scales` (N,): exact for two outcomes, facets and a single scale.
 
     Examples
@@ -52,7 +52,7 @@ def hull_volume_of_shape(residuals: Array, shape: UncertaintySet, radius: float,
     >>> round(hull_volume_of_shape(corners, Box([1.0, 1.0]), 1.0, np.ones(5)), 6)
     1.0
     """
-    facets = facets_of(shape)
+    facets = shape.facets()
     if facets is None or np.ptp(scales) > 0 or residuals.shape[1] != 2 or len(residuals) < 3:
         return hull_volume(residuals, lambda e, i: shape.contains(e / scales[i, None], radius), len(scales))
     sides = ConvexHull(residuals).equations

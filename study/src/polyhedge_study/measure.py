@@ -16,7 +16,7 @@ from polyhedge.evaluation import evaluate_decisions
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions import PlacedSet
 from polyhedge.robust import Decisions
-from polyhedge.sets import UncertaintySet, Volume, mean_volume
+from polyhedge.sets import Shape, Volume, mean_volume
 from polyhedge_study.hull_volume import hull_volume_of_shape
 from polyhedge_study.inside import Array, Mask
 from polyhedge_study.tasks import Task
@@ -58,7 +58,7 @@ class Measured:
 def measure_set(
     task: Task,
     centers: Array,
-    shape: UncertaintySet,
+    shape: Shape,
     radius: float,
     alpha: float,
     seconds: float,

@@ -14,7 +14,7 @@ from polyhedge.calibration import conformal_radius
 from polyhedge.learners import Samples, Scenario
 from polyhedge.problems import DecisionProblem, simplex_linear
 from polyhedge.robust import decide
-from polyhedge.sets import Ball, Box, Region, UncertaintySet
+from polyhedge.sets import Ball, Box, Region, Shape
 from polyhedge_study.files import save_figure
 from polyhedge_study.inside import Array, check_alpha, replace_file
 
@@ -42,7 +42,7 @@ class Motivation:
     problem: DecisionProblem
     center: Array
     outcomes: Array
-    shapes: tuple[tuple[UncertaintySet, float], ...]
+    shapes: tuple[tuple[Shape, float], ...]
     results: tuple[OverLoss, ...]
 
 
@@ -65,7 +65,7 @@ def make_motivation(alpha: float = 0.15, n: int = 400, seed: int = 0) -> Motivat
     residuals -= 0.35 * (rng.exponential(size=(n, 2)) - 1)
     center, problem = np.array([2.0, 2.0]), simplex_linear([0.0, 0.0])
     learned = Scenario().learn(Samples(residuals, center + rng.standard_normal((n, 2)), problem, alpha)).set
-    shapes: dict[str, UncertaintySet] = {
+    shapes: dict[str, Shape] = {
         "l_inf box": Box(np.ones(2)),
         "l_2 ball": Ball(2),
         "decision-aware polyhedron": learned,
@@ -76,7 +76,7 @@ def make_motivation(alpha: float = 0.15, n: int = 400, seed: int = 0) -> Motivat
 
 
 def _over_loss(
-    problem: DecisionProblem, center: Array, residuals: Array, name: str, shape: UncertaintySet, radius: float
+    problem: DecisionProblem, center: Array, residuals: Array, name: str, shape: Shape, radius: float
 ) -> OverLoss:
     decisions = decide(problem, shape, radius, center[None])
     return OverLoss(
@@ -133,7 +133,7 @@ def _draw_loss(figure: Any, ax: Any, decision: Sequence[float], low: Array, high
     figure.colorbar(shades, ax=ax, label=f"loss z'y of the learned decision z = ({decision[0]:.2f}, {decision[1]:.2f})")
 
 
-def _draw_set(ax: Any, center: Array, shape: UncertaintySet, radius: float, result: OverLoss) -> None:
+def _draw_set(ax: Any, center: Array, shape: Shape, radius: float, result: OverLoss) -> None:
     from matplotlib.colors import to_rgba
 
     color = _COLORS[result.name]

@@ -13,7 +13,7 @@ from polyhedge.learners.descent import total_gradient
 from polyhedge.learners.one_sided_box import harmful_sides
 from polyhedge.learners.starts import closed
 from polyhedge.robust import decide, decide_knowing
-from polyhedge.sets import Polyhedron, UncertaintySet
+from polyhedge.sets import Polyhedron, Shape
 from polyhedge_study.inside import Array
 from polyhedge_study.tasks import synthetic_task
 
@@ -45,7 +45,7 @@ def run_population(method: str, d: int, n: int, seed: int, alpha: float) -> tupl
             value = objective.value(_box(objective))
         return value - objective.nominal_cost, np.nan, time.perf_counter() - began, "on the learning rows"
     objective = Samples(residuals["learn"], centers["learn"], task.problem, alpha)
-    shape: UncertaintySet = _box(objective)
+    shape: Shape = _box(objective)
     if method.startswith("descent"):
         shape = descend_from_box(objective, shape, np.random.default_rng(seed))
     seconds = time.perf_counter() - began
@@ -55,19 +55,19 @@ def run_population(method: str, d: int, n: int, seed: int, alpha: float) -> tupl
     return premium, float(shape.contains(residuals["test"], radius).mean()), seconds, ""
 
 
-def _box(objective: Samples) -> UncertaintySet:
+def _box(objective: Samples) -> Shape:
     return OneSidedBox().learn(objective).set
 
 
 def descend_from_box(
     objective: Samples,
-    box: UncertaintySet,
+    box: Shape,
     rng: np.random.Generator,
     *,
     n_steps: int = 300,
     batch_size: int = 256,
     step_size: float = 0.01,
-) -> UncertaintySet:
+) -> Shape:
     """Descend on the learning objective from a one-sided box and facets between its sides that just touch it.
 
     The best set so far is kept, judged on a fixed choice of contexts, so the objective on them cannot rise.
@@ -99,7 +99,7 @@ def _step(
     return shape.W, shape.b
 
 
-def _with_facets_between(objective: Samples, box: UncertaintySet) -> Polyhedron:
+def _with_facets_between(objective: Samples, box: Shape) -> Polyhedron:
     assert isinstance(box, Polyhedron)
     n_sides = len(harmful_sides(objective.problem))
     sides = objective.normalised(Polyhedron(box.W[:n_sides], box.b[:n_sides]))

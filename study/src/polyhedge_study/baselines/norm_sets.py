@@ -11,7 +11,7 @@ import time
 import numpy as np
 
 from polyhedge.calibration import conformal_radius
-from polyhedge.sets import Ball, Ellipsoid, UncertaintySet
+from polyhedge.sets import Ball, Ellipsoid, Shape
 from polyhedge_study import demo
 from polyhedge_study.baselines.fitted import Fitted, fit_predictor
 from polyhedge_study.measure import Measured, measure_set
@@ -55,6 +55,6 @@ def _ball(task: Task, alpha: float, norm: float) -> Measured:
     return _measured(fitted, shape, radius, alpha, began)
 
 
-def _measured(fitted: Fitted, shape: UncertaintySet, radius: float, alpha: float, began: float) -> Measured:
+def _measured(fitted: Fitted, shape: Shape, radius: float, alpha: float, began: float) -> Measured:
     seconds = time.perf_counter() - began
     return measure_set(fitted.task, fitted.centers("test"), shape, radius, alpha, seconds, fitted.residuals("learn"))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import Decisions, decide_each
-from polyhedge.sets import UncertaintySet, Volume
+from polyhedge.sets import Shape, Volume
 from polyhedge.solvers.program import Cone, ConicForm
 from polyhedge_study.baselines.frames import Frame
 from polyhedge_study.inside import Array, Mask
@@ -82,16 +82,16 @@ class UnionOfFrames:
             points[rows] = self.radii[rows, m, None] * self.frames[m].maximisers(V[rows])
         return points
 
-    def _hull_at(self, i: int) -> tuple[UncertaintySet, float]:
+    def _hull_at(self, i: int) -> tuple[Shape, float]:
         parts = np.flatnonzero(np.isfinite(self.radii[i]))
         if len(parts) == 1:
             return self.frames[parts[0]].as_polyhedron(), float(self.radii[i, parts[0]])
         hull = _HullOfFrames([self.frames[m] for m in parts], self.radii[i, parts])
-        return hull, 0.0  # type: ignore[return-value]
+        return hull, 0.0
 
 
 @dataclass(frozen=True, eq=False)
-class _HullOfFrames:
+class _HullOfFrames(Shape):
     """Convex hull of boxes as conic rows: all that a robust decision needs to know."""
 
     frames: list[Frame]

@@ -4,31 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike, NDArray
 
-from polyhedge.sets.shape import (
-    N_SAMPLES,
-    Volume,
-    as_directions,
-    frozen,
-    like_directions,
-    row_products,
-    score_in_blocks,
-)
+from polyhedge.sets.shape import N_SAMPLES, Shape, Volume, frozen
 from polyhedge.solvers.linear import maximise_linear
 from polyhedge.solvers.program import Cone, ConicForm
-from polyhedge_study.inside import Array, as_finite, as_rows
+from polyhedge_study.inside import Array, as_finite
 
 # A radius at the least score leaves a set without interior, which rounding would make empty.
 _GUARD = 1e-7
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ConvexNet:
+class ConvexNet(Shape):
     r"""Level set $\{e : s(e) \le r\}$ of a network with two hidden layers that is convex in the residual e:
 
     $$s(e) = w_3^\top [C_2 [A_1 e + k_1]_+ + A_2 e + k_2]_+ + k_3 + \text{slope}\,\|e\|_\infty .$$
@@ -84,30 +74,16 @@ class ConvexNet:
         """Dimension d of the residuals."""
         return int(self.A1.shape[1])
 
-    @property
-    def is_bounded(self) -> bool:
-        """Always True."""
-        return True
+    def _scores(self, rows: Array) -> Array:
+        first = np.maximum(rows @ self.A1.T + self.k1, 0.0)
+        second = np.maximum(first @ self.C2.T + rows @ self.A2.T + self.k2, 0.0)
+        return second @ self.w3 + self.k3 + self.slope * np.abs(rows).max(axis=1)
 
-    def scores(self, residuals: ArrayLike) -> Array:
-        """The value of the network at each row of `residuals` (n, d)."""
-        return score_in_blocks(self._scores, as_rows(residuals, "residuals", self.n_outcomes))
-
-    def _scores(self, e: Array) -> Array:
-        first = np.maximum(row_products(e, self.A1) + self.k1, 0.0)
-        second = np.maximum(row_products(first, self.C2) + row_products(e, self.A2) + self.k2, 0.0)
-        return row_products(second, self.w3[None])[:, 0] + self.k3 + self.slope * np.abs(e).max(axis=1)
-
-    def contains(self, residuals: ArrayLike, radius: float) -> NDArray[np.bool_]:
-        """Whether each row of `residuals` (n, d) has a score of at most `radius`."""
-        return self.scores(residuals) <= radius
-
-    def support(self, directions: ArrayLike, radius: float) -> Any:
-        """One linear program for each row of `directions`; `-inf` where the radius is below the least score."""
-        V, single = as_directions(directions, self.n_outcomes)
+    def _support(self, directions: Array, radius: float) -> Array:
+        """One linear program for each direction; `-inf` if the radius is below the least score."""
         form = self.conic_form(radius)
-        padded = np.hstack([V, np.zeros((len(V), form.G.shape[1] - V.shape[1]))])
-        return like_directions(maximise_linear(form.G.toarray(), form.g, padded)[0], single)
+        padded = np.hstack([directions, np.zeros((len(directions), form.G.shape[1] - directions.shape[1]))])
+        return maximise_linear(form.G.toarray(), form.g, padded)[0]
 
     def least_score(self) -> float:
         """The least value of the network: no level set below it has a point."""

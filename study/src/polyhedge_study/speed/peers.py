@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from polyhedge.robust import decide
-from polyhedge.sets import Ball, UncertaintySet
+from polyhedge.sets import Ball, Shape
 from polyhedge_study.inside import Array
 from polyhedge_study.speed.cases import Instance, Regime, draw
 from polyhedge_study.tasks import advantage
@@ -171,7 +171,7 @@ class _Case:
 
     name: str
     instance: Instance
-    shape: UncertaintySet
+    shape: Shape
     radius: float
     values: Array
     seconds: float
@@ -179,7 +179,7 @@ class _Case:
     @classmethod
     def of(cls, name: str, d: int, settings: PeersSettings) -> _Case:
         instance = draw(Regime(name, "linear", d, 4 * d, settings.n_contexts), settings.seed)
-        shape: UncertaintySet = instance.shape if name == "polyhedron" else Ball(d, norm=_ORDER[name])
+        shape: Shape = instance.shape if name == "polyhedron" else Ball(d, norm=_ORDER[name])
         radius = instance.radius if name == "polyhedron" else 1.0
         decide(instance.problem, shape, radius, instance.centers[:3])
         values, seconds = _timed(instance, shape, radius)
@@ -203,7 +203,7 @@ class _Case:
         }
 
 
-def _timed(instance: Instance, shape: UncertaintySet, radius: float) -> tuple[Array, float]:
+def _timed(instance: Instance, shape: Shape, radius: float) -> tuple[Array, float]:
     began = time.perf_counter()
     decisions = decide(instance.problem, shape, radius, instance.centers)
     return decisions.cost_bound, (time.perf_counter() - began) / len(instance.centers)

@@ -1,0 +1,299 @@
+r"""Geometry of $\{e : W e \le h\}$: vertices and volume from the convex hull of the polar body.
+
+Seen from an interior point with slacks $s = h - W c$, the vertices correspond to the facets of the hull of the points
+$w_k / s_k$. Everything is computed in coordinates in which the bounding box of the set is about $[-1, 1]^d$, so that
+the answers do not depend on the units of outcomes.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import ConvexHull
+
+from polyhedge._support.tolerances import SOLVER
+from polyhedge._support.validation import Array
+from polyhedge.sets.shape import Volume
+from polyhedge.solvers.linear import chebyshev_center, maximise_linear, units_of_outcomes
+from polyhedge.solvers.scaling import power_of_two
+
+__all__ = ["most_vertices", "polytope_volume", "vertices", "volume"]
+
+MAX_VERTICES = 5_000_000
+"""Most vertices that are listed or that a volume is computed from: more take gigabytes."""
+_N_BATCHES = 20
+"""Independent Monte Carlo estimates whose scatter gives the standard error."""
+
+
+def vertices(W: Array, h: Array) -> Array:
+    r"""Vertices (n_vertices, d) of the bounded polyhedron $W e \le h$; no rows if it is empty.
+
+    Examples
+    --------
+    >>> vertices(np.array([[1.0], [-1.0]]), np.array([2.0, 1.0]))
+    array([[-1.],
+           [ 2.]])
+    """
+    body = _standardised(W, h)
+    return body.origin + body.unit * _vertices(body)
+
+
+def volume(W: Array, h: Array, rng: np.random.Generator, n_samples: int) -> Volume:
+    r"""Volume of $W e \le h$: 0 if empty or flat, `inf` if unbounded with interior.
+
+    | outcomes | method                                                     |
+    |----------|------------------------------------------------------------|
+    | 2 to 4   | hull of the vertices                                       |
+    | 5 to 8   | Lawrence's sum over the vertices, unless cancellation wins |
+    | others   | Monte Carlo estimate, also for too many vertices           |
+
+    Examples
+    --------
+    >>> W = np.vstack([np.eye(2), -np.eye(2)])
+    >>> round(volume(W, np.array([1.0, 2.0, 0.0, 0.0]), np.random.default_rng(0), 100), 9)
+    2.0
+    """
+    body, d = _standardised(W, h), W.shape[1]
+    size, W, h = float(np.prod(body.unit)), body.W, body.h
+    center, depth = body.inner_ball()
+    if depth <= 0:
+        return Volume(0.0)
+    if d == 1:
+        lower, upper = _interval(W, h)
+        return Volume(size * (upper - lower))
+    center, width = body.bounding_box(center)
+    if not np.isfinite(width).all():
+        return Volume(np.inf)
+    # In the coordinates of the bounding box, thin sets are as well conditioned as fat ones.
+    size, W, slack = size * float(np.prod(width)), W * width, h - W @ center
+    if most_vertices(*W.shape) <= MAX_VERTICES:
+        if d <= 4:
+            return Volume(size * float(ConvexHull(_polar(W, slack)[0]).volume))
+        exact = lawrence_volume(W, slack) if d <= 8 else None
+        if exact is not None:
+            return Volume(size * exact)
+    estimate = polytope_volume(W, slack, rng, n_samples)
+    return Volume(size * estimate, size * estimate.standard_error)
+
+
+def most_vertices(n_facets: int, d: int) -> int:
+    """The most vertices that so many facets can have in d dimensions (McMullen's upper bound theorem).
+
+    Examples
+    --------
+    >>> most_vertices(5, 2), most_vertices(8, 3), most_vertices(200, 8)
+    (5, 12, 60843250)
+    """
+    if n_facets <= d:
+        return 1
+    return math.comb(n_facets - (d + 1) // 2, n_facets - d) + math.comb(n_facets - (d + 2) // 2, n_facets - d)
+
+
+class _Body(NamedTuple):
+    """Half-spaces W e' <= h of e' = (e - origin) / unit; the bounding box of the set is about [-1, 1]^d."""
+
+    W: Array
+    h: Array
+    near: NDArray[np.bool_]  # half-spaces that come near the box; the others are redundant
+    origin: Array
+    unit: Array  # powers of two
+
+    def inner_ball(self) -> tuple[Array, float]:
+        """Chebyshev centre and radius; the radius is exactly 0 for flat sets and negative for empty ones."""
+        W, h = self.W[self.near], self.h[self.near]
+        center, _ = chebyshev_center(W, h)
+        # Seen from a first centre, right-hand sides are as small as the set, so that the tolerance is relative to it.
+        slack = h - W @ center
+        shift, depth = chebyshev_center(W, slack)
+        size = float(np.abs(slack / np.linalg.norm(W, axis=1)).max(initial=0.0))
+        return center + shift, 0.0 if abs(depth) <= SOLVER * size else depth
+
+    def bounding_box(self, inner: Array) -> tuple[Array, Array]:
+        """A point well inside, and the half-widths of the bounding box (inf if unbounded)."""
+        W, d = self.W[self.near], self.W.shape[1]
+        slack = self.h[self.near] - W @ inner
+        values, points = maximise_linear(W, slack, np.vstack([np.eye(d), -np.eye(d)]), np.ones(d))
+        if not np.isfinite(values).all():
+            return inner, np.where(np.isfinite(values[:d] + values[d:]), 1.0, np.inf)
+        return inner + points.sum(axis=0) / (2 * d + 1), (values[:d] + values[d:]) / 2
+
+
+def _standardised(W: Array, h: Array) -> _Body:
+    """Half-spaces in the coordinates of their bounding box; units from the entries alone if it is empty or unbounded.
+
+    An outcome without width takes a unit that does not outweigh the others.
+    """
+    d = W.shape[1]
+    unit, origin, near, flat = units_of_outcomes(W, h), np.zeros(d), np.ones(len(W), bool), np.zeros(d, bool)
+    for _ in range(3):  # a box that is narrow in the units of the last one is measured again in its own
+        rows, slack = (W * unit)[near], (h - W @ origin)[near]
+        values, _ = maximise_linear(rows, slack, np.vstack([np.eye(d), -np.eye(d)]), np.ones(d))
+        if not np.isfinite(values).all():
+            break
+        middle, width = (values[:d] - values[d:]) / 2, (values[:d] + values[d:]) / 2
+        least = 2.0**-20 * float(np.abs(slack / np.linalg.norm(rows, axis=1)).max(initial=0.0))
+        flat = width <= 0
+        factor = np.where(flat, 1.0, [power_of_two(max(w, least)) for w in width.tolist()])
+        origin, unit = origin + unit * middle, unit * factor
+        near = ~(h - W @ origin > 2 * np.abs(W * unit) @ np.maximum(width / factor, 1.0))
+        if not (~flat & (width < least)).any():
+            break
+    rest = np.linalg.norm(W * np.where(flat, 0.0, unit), axis=1)
+    for j in np.flatnonzero(flat):
+        both = (W[:, j] != 0) & (rest > 0)
+        unit[j] = power_of_two(float((rest[both] / np.abs(W[both, j])).min(initial=unit[j])))
+    return _Body(W * unit, h - W @ origin, near, origin, unit)
+
+
+def _vertices(body: _Body) -> Array:
+    W, h = body.W, body.h
+    center, depth = body.inner_ball()
+    if depth < 0:
+        return np.empty((0, W.shape[1]))
+    if depth == 0:
+        return _flat_vertices(W[body.near], h[body.near] - W[body.near] @ center, center)
+    if W.shape[1] == 1:
+        return np.array(_interval(W, h))[:, None]
+    if most_vertices(*W.shape) > MAX_VERTICES:
+        raise ValueError(
+            f"A set of {len(W)} facets in {W.shape[1]} dimensions may have more than {MAX_VERTICES} vertices, too many "
+            "to list. Use fewer facets."
+        )
+    center, width = body.bounding_box(center)
+    corners = _polar(W * width, h - W @ center)[0]
+    grid = np.round(corners / (SOLVER * max(1e-300, float(np.abs(corners).max()))))
+    return center + width * corners[np.unique(grid, axis=0, return_index=True)[1]]
+
+
+def _flat_vertices(W: Array, slack: Array, center: Array) -> Array:
+    """Vertices of a set without interior: those of its coordinates in its affine hull."""
+    length = np.linalg.norm(W, axis=1)
+    lowest, _ = maximise_linear(W, slack, -W, np.ones(W.shape[1]))
+    # Rows that are tight on the whole set span the normals of its affine hull; a flat set has at least one.
+    excess = (slack + lowest) / (10 * SOLVER * np.maximum(length, np.abs(slack)))
+    tight = excess <= max(1.0, float(excess.min()))
+    _, singular, Vt = np.linalg.svd(W[tight] / length[tight, None], full_matrices=True)
+    basis = Vt[max(int(np.sum(singular > SOLVER)), 1) :].T
+    if not basis.shape[1]:
+        return center[None, :]
+    reduced = W[~tight] @ basis
+    moving = np.linalg.norm(reduced, axis=1) > SOLVER * length[~tight]
+    return center + vertices(reduced[moving], slack[~tight][moving]) @ basis.T
+
+
+def _interval(W: Array, h: Array) -> tuple[float, float]:
+    w = W[:, 0]
+    lower = np.max(h[w < 0] / w[w < 0], initial=-np.inf)
+    upper = np.min(h[w > 0] / w[w > 0], initial=np.inf)
+    return float(lower), float(upper)
+
+
+def _polar(W: Array, slack: Array) -> tuple[Array, NDArray[np.int32]]:
+    """A vertex for each simplex of the polar hull (degenerate ones repeat), and the (n, d) facets that meet there."""
+    hull = ConvexHull(W / slack[:, None])
+    return -hull.equations[:, :-1] / hull.equations[:, -1:], hull.simplices
+
+
+def lawrence_volume(W: Array, slack: Array) -> float | None:
+    r"""Lawrence's formula: $\sum_v (c^\top v)^d / (d!\,|\det W_v| \prod_j \gamma_j)$, $W_v^\top \gamma = c$.
+
+    The formula holds for every objective c that is constant on no edge; of 64 random ones, that with the least
+    cancellation is taken. None if fewer than six digits are left. Simplices of a triangulated degenerate vertex add up
+    to its term.
+    """
+    d = W.shape[1]
+    corners, facets = _polar(W, slack)
+    bases = W[facets]
+    sign, logdet = np.linalg.slogdet(bases)
+    # A flat simplex of the triangulation has a normal cone of measure zero.
+    solid = (sign != 0) & (logdet > math.log(1e-12) + np.log(np.linalg.norm(bases, axis=2)).sum(axis=1))
+    objectives = np.random.default_rng(0).standard_normal((d, 64))
+    gamma = np.linalg.solve(bases[solid].transpose(0, 2, 1), objectives)
+    heights = corners[solid] @ objectives
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        terms = heights**d / (math.factorial(d) * np.exp(logdet[solid])[:, None] * gamma.prod(axis=1))
+    sums, sizes = terms.sum(axis=0), np.abs(terms).sum(axis=0)
+    best = int(np.nanargmin(np.where(np.isfinite(sizes), sizes, np.inf)))
+    accuracy = 1e3 * np.finfo(float).eps * sizes[best] / abs(sums[best])
+    return float(sums[best]) if accuracy <= 1e-6 and sums[best] > 0 else None
+
+
+def polytope_volume(W: Array, h: Array, rng: np.random.Generator, n_samples: int) -> Volume:
+    r"""Estimate the volume of the bounded polytope $P = \{e : W e \le h\}$ that has the origin inside.
+
+    The polytope is first brought to nearly round position by the covariance of hit-and-run samples. Then its volume is
+    telescoped over $P \cap B(r_0), P \cap B(r_1), \dots, P$, with $B(r_0)$ an inscribed ball: a population of points is
+    reweighted by $(\min(\rho, r_{i+1}) / \min(\rho, r_i))^d$, where $\rho$ is the distance to the boundary of P along
+    the ray through the point, resampled, and moved by hit-and-run. Such an estimate is unbiased however slowly
+    hit-and-run mixes. The standard error comes from 20 independent populations of n_samples / 20 points.
+
+    Examples
+    --------
+    >>> W = np.vstack([np.eye(10), -np.eye(10)])
+    >>> volume = polytope_volume(W, np.ones(20), np.random.default_rng(0), 1000)
+    >>> abs(volume - 2**10) < 5 * volume.standard_error
+    True
+    """
+    d = W.shape[1]
+    T = np.eye(d)  # T^{-1} P has a covariance near that of the unit ball
+    for _ in range(2):
+        points = _hit_and_run(np.zeros((50 * d, d)), W @ T / h[:, None], np.inf, 5 * d, rng)
+        T = T @ np.linalg.cholesky(np.cov(points, rowvar=False) * (d + 2))
+    W = W @ T
+    center, inner = chebyshev_center(W, h)
+    h = h - W @ center
+    values, _ = maximise_linear(W, h, np.vstack([np.eye(d), -np.eye(d)]))
+    outer = max(float(np.linalg.norm(np.maximum(values[:d], values[d:]))), inner)
+    # A step from ball to ball multiplies volumes by at most e^2.
+    n_steps = max(1, math.ceil(math.log(outer / inner) / math.log1p(2.0 / d)))
+    radii, per_batch = np.geomspace(inner, outer, n_steps + 1), max(2, n_samples // _N_BATCHES)
+    log_ratio = _telescope(W / h[:, None], radii, per_batch, rng)
+    log_ball = d / 2 * math.log(math.pi) - math.lgamma(d / 2 + 1) + d * math.log(inner)
+    volumes = np.exp(log_ball + math.log(abs(float(np.linalg.det(T)))) + log_ratio)
+    return Volume(float(volumes.mean()), float(volumes.std(ddof=1)) / math.sqrt(_N_BATCHES))
+
+
+def _telescope(G: Array, radii: Array, per_batch: int, rng: np.random.Generator) -> Array:
+    r"""Log of vol(P) / vol(B(r_0)), P = {G e <= 1}, one independent estimate for each batch."""
+    d = G.shape[1]
+    points = rng.standard_normal((_N_BATCHES * per_batch, d))
+    log_ratio = np.zeros(_N_BATCHES)
+    for radius, larger in pairwise(radii):
+        rays = points / np.linalg.norm(points, axis=1, keepdims=True)
+        reach = 1.0 / (rays @ G.T).max(axis=1)
+        weights = (np.minimum(reach, larger) / np.minimum(reach, radius)) ** d
+        weights = weights.reshape(_N_BATCHES, per_batch)
+        log_ratio += np.log(weights.mean(axis=1))
+        # Systematic resampling within each batch.
+        cumulative = np.cumsum(weights, axis=1) / weights.sum(axis=1, keepdims=True)
+        marks = (np.arange(per_batch) + rng.random((_N_BATCHES, 1))) / per_batch
+        places = [np.minimum(np.searchsorted(c, m), per_batch - 1) for c, m in zip(cumulative, marks, strict=True)]
+        chosen = np.concatenate([place + per_batch * i for i, place in enumerate(places)])
+        # Given its ray, a uniform point has a known distribution of the distance: no need to move there step by step.
+        distance = np.minimum(reach, larger)[chosen] * rng.random(len(points)) ** (1.0 / d)
+        points = _hit_and_run(rays[chosen] * distance[:, None], G, larger, d, rng)
+    return log_ratio
+
+
+def _hit_and_run(points: Array, G: Array, radius: float, n_steps: int, rng: np.random.Generator) -> Array:
+    r"""Move each row within $\{e : G e \le 1, \|e\|_2 \le \text{radius}\}$ by draws on random chords."""
+    for _ in range(n_steps):
+        u = rng.standard_normal(points.shape)
+        u /= np.linalg.norm(u, axis=1, keepdims=True)
+        # Clipping a rounding-size negative slack keeps points that touch a facet on the right side.
+        slack, rate = np.maximum(1.0 - points @ G.T, 0.0), u @ G.T
+        with np.errstate(divide="ignore", invalid="ignore"):
+            steps = slack / rate
+        upper = np.min(np.where(rate > 0, steps, np.inf), axis=1)
+        lower = np.max(np.where(rate < 0, steps, -np.inf), axis=1)
+        if np.isfinite(radius):
+            along = np.einsum("ij,ij->i", points, u)
+            room = np.maximum(radius**2 - np.einsum("ij,ij->i", points, points), 0.0)
+            half = np.sqrt(along**2 + room)
+            lower, upper = np.maximum(lower, -along - half), np.minimum(upper, -along + half)
+        points = points + (lower + (upper - lower) * rng.random(len(points)))[:, None] * u
+    return points
