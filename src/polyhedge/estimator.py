@@ -100,7 +100,8 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         How the shape of a set is learned; None for the default, which policies where guarantee is "cost".
     split : (train, learn, calibrate), "time", `data.TimeSplit` or `data.GroupSplit`
         Shares of the rows, which are dealt at random; "time" takes rows in the order in which they come. The training
-        share is dealt to the other two where the predictor needs none.
+        share is dealt to the other two where the predictor needs none. Rows of a fourth share are held out:
+        `split_.held_out` names them, for `evaluate`.
     random_state : int, numpy Generator, RandomState or None
         Same seed, same result.
     calibration : Calibrator or None

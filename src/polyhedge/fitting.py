@@ -67,9 +67,10 @@ def check_settings(
             "add needs = polyhedge.learners.Needs()."
         )
     is_ready = isinstance(split, (TimeSplit, GroupSplit)) or (isinstance(split, str) and split == "time")
-    if not is_ready and (not isinstance(split, (tuple, list, np.ndarray)) or len(split) != 3):
+    if not is_ready and (not isinstance(split, (tuple, list, np.ndarray)) or len(split) not in (3, 4)):
         raise ValueError(
-            f'split must be three shares (train, learn, calibrate), "time", a TimeSplit or a GroupSplit, got {split!r}.'
+            "split must be three shares (train, learn, calibrate), perhaps with a fourth of rows that are held out, "
+            f'"time", a TimeSplit or a GroupSplit, got {split!r}.'
         )
     if calibration is not None and (isinstance(calibration, type) or not isinstance(calibration, Calibrator)):
         raise TypeError(
@@ -185,8 +186,8 @@ def _own_parts(X: Any, n: int, how: Any, needs_training: bool, rng: np.random.Ge
     if isinstance(how, GroupSplit):
         return how.parts(X, n, rng=rng, needs_training=needs_training)
     shares = dealt(how, needs_training)
-    if groups is not None:
-        return partition_rows(n, (*shares, 0.0), rng=rng, groups=groups)[0]
+    if groups is not None or len(shares) == 4:
+        return partition_rows(n, shares if len(shares) == 4 else (*shares, 0.0), rng=rng, groups=groups)
     return split_rows(n, shares, rng=rng)
 
 

@@ -12,7 +12,7 @@ import pytest
 import polyhedge as ph
 from polyhedge.calibration import Online, Recent
 from polyhedge.data import GroupSplit, TimeSplit
-from polyhedge.data.times import as_times
+from polyhedge.data.ordered import as_times
 from shared import run
 
 PROBLEM = """\

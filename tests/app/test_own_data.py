@@ -328,9 +328,9 @@ def test_gap_and_starts_of_a_fit_are_those_of_a_time_split(folder: Path) -> None
         return [part.tolist() for part in (made.split.train, made.split.learn, made.split.calibrate, made.held_out)]
 
     whole, with_gap = parts(time_column="day"), parts(time_column="day", gap="7D")
-    split, held_out = ph.data.partition_rows(400, rng=np.random.default_rng(0), times=day)
+    split = ph.data.partition_rows(400, rng=np.random.default_rng(0), times=day)
     assert [sorted(part) for part in whole] == [
-        part.tolist() for part in (split.train, split.learn, split.calibrate, held_out)
+        part.tolist() for part in (split.train, split.learn, split.calibrate, split.held_out)
     ]
     for earlier, later, before in zip(with_gap, whole[1:], whole, strict=False):
         near = day[before] >= day[later].min() - np.timedelta64(7, "D")

@@ -287,11 +287,11 @@ def test_parts_hold_every_row_once_groups_whole_and_times_in_order(
     groups = rng.integers(0, n // 2, n) if with_groups else None
     times = rng.integers(0, n, n) if with_times else None
     try:
-        split, held_out = partition_rows(n, rng=rng, groups=groups, times=times)
+        split = partition_rows(n, rng=rng, groups=groups, times=times)
     except ValueError as error:  # groups that share times may leave a few large blocks
         assert with_groups and with_times and "that stay together cannot be split" in str(error)  # noqa: PT017, PT018
         reject()
-    parts = [split.train, split.learn, split.calibrate, held_out]
+    parts = [split.train, split.learn, split.calibrate, split.held_out]
     np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(n))
     if groups is not None:
         labels = [set(groups[part]) for part in parts]
@@ -301,10 +301,10 @@ def test_parts_hold_every_row_once_groups_whole_and_times_in_order(
 
 
 def test_parts_of_rows_without_groups_have_their_shares() -> None:
-    split, held_out = partition_rows(1001, (0.4, 0.2, 0.3, 0.1), rng=np.random.default_rng(0))
-    assert [len(p) for p in (split.train, split.learn, split.calibrate, held_out)] == [400, 201, 300, 100]
-    split, held_out = partition_rows(10, (0.5, 0.25, 0.25, 0.0), rng=np.random.default_rng(0))
-    assert len(held_out) == 0
+    split = partition_rows(1001, (0.4, 0.2, 0.3, 0.1), rng=np.random.default_rng(0))
+    assert [len(p) for p in (split.train, split.learn, split.calibrate, split.held_out)] == [400, 201, 300, 100]
+    split = partition_rows(10, (0.5, 0.25, 0.25, 0.0), rng=np.random.default_rng(0))
+    assert len(split.held_out) == 0
 
 
 @settings(max_examples=50, deadline=None)
@@ -316,9 +316,9 @@ def test_which_part_a_group_is_in_does_not_depend_on_the_sizes_of_groups(
     for repeated in (sizes, [1] * len(sizes)):
         groups = np.repeat(np.arange(len(sizes)), repeated)
         times = groups if in_time else None
-        split, held_out = partition_rows(len(groups), rng=np.random.default_rng(seed), groups=groups, times=times)
+        split = partition_rows(len(groups), rng=np.random.default_rng(seed), groups=groups, times=times)
         parts_of_groups.append(
-            [np.unique(groups[part]).tolist() for part in (split.train, split.learn, split.calibrate, held_out)]
+            [np.unique(groups[part]).tolist() for part in (split.train, split.learn, split.calibrate, split.held_out)]
         )
     assert parts_of_groups[0] == parts_of_groups[1]
 
@@ -327,14 +327,14 @@ def test_random_parts_are_uniform_over_rows() -> None:
     # Chi-square over 20 rows: each is held out with probability 1/5. False alarm 1e-3.
     counts = np.zeros(20)
     for seed in range(400):
-        counts[partition_rows(20, rng=np.random.default_rng(seed))[1]] += 1
+        counts[partition_rows(20, rng=np.random.default_rng(seed)).held_out] += 1
     # Draws without replacement vary less than multinomial ones, so this test is on the safe side.
     assert stats.chisquare(counts).pvalue > 1e-3
 
 
 def test_shares_that_cannot_be_met_are_errors() -> None:
     rng = np.random.default_rng(0)
-    with pytest.raises(ValueError, match="four non-negative numbers"):
+    with pytest.raises(ValueError, match="must be 4 numbers"):
         partition_rows(10, (0.5, 0.5), rng=rng)
     with pytest.raises(ValueError, match="learn and calibrate need a positive share"):
         partition_rows(10, (0.5, 0.5, 0.0, 0.0), rng=rng)

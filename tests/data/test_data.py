@@ -56,7 +56,7 @@ class TestSplits:
     @pytest.mark.parametrize(
         ("shares", "message"),
         [
-            ((0.5, 0.5), "three numbers"),
+            ((0.5, 0.5), "must be 3 numbers"),
             ((0.5, 0.25, 0.3), "non-negative and sum to 1"),
             ((1.2, -0.4, 0.2), "non-negative and sum to 1"),
             ((np.nan, 0.5, 0.5), "non-negative and sum to 1"),
@@ -68,13 +68,6 @@ class TestSplits:
     def test_impossible_shares_are_refused(self, shares, message):
         with pytest.raises(ValueError, match=message):
             split_rows(20, shares, rng=np.random.default_rng(0))
-
-    def test_the_former_name_of_shares_still_works_and_warns(self):
-        shares, now = (0.2, 0.4, 0.4), split_rows(20, (0.2, 0.4, 0.4), rng=np.random.default_rng(0))
-        with pytest.warns(FutureWarning, match="fractions of split_rows is now called shares") as caught:
-            before = split_rows(20, fractions=shares, rng=np.random.default_rng(0))
-        assert caught[0].filename == __file__
-        np.testing.assert_array_equal(before.calibrate, now.calibrate)
 
     def test_a_bare_seed_is_refused(self):
         with pytest.raises(ValueError, match=r"Write np\.random\.default_rng\(seed\)"):

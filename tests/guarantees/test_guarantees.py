@@ -100,7 +100,7 @@ def test_groups_calibrate_whatever_their_size_so_that_coverage_follows_the_beta_
     for _ in range(5 * REPETITIONS):
         labels, scale = uneven_groups(rng, 20)
         scores = (scale * rng.random(20))[labels]
-        split, _ = ph.data.partition_rows(len(labels), (0.0, 0.5, 0.5, 0.0), rng=rng, groups=labels)
+        split = ph.data.partition_rows(len(labels), (0.0, 0.5, 0.5, 0.0), rng=rng, groups=labels)
         own = split.calibrate
         radius = ph.calibration.grouped_radius(scores[own], labels[own], 0.2)
         coverages.append(np.minimum(radius / np.array([1.0, 3.0]), 1.0).mean())
@@ -130,7 +130,7 @@ def test_a_row_of_a_new_group_is_covered_as_promised_where_rows_of_a_group_diffe
     for _ in range(1000):
         labels, scale = uneven_groups(rng, 20)
         scores = scale[labels] * (rng.random(20)[labels] + rng.random(len(labels)))
-        split, _ = ph.data.partition_rows(len(labels), (0.0, 0.5, 0.5, 0.0), rng=rng, groups=labels)
+        split = ph.data.partition_rows(len(labels), (0.0, 0.5, 0.5, 0.0), rng=rng, groups=labels)
         radii.append(ph.calibration.grouped_radius(scores[split.calibrate], labels[split.calibrate], 0.2))
     law = stats.triang(0.5, scale=2.0)  # of the sum of two uniform numbers
     coverages = (law.cdf(radii) + law.cdf(np.array(radii) / 3)) / 2

@@ -15,7 +15,7 @@ import pytest
 import polyhedge as ph
 from polyhedge.calibration import ByCategory, Online, Recent, ThisModel
 from polyhedge.data import GroupSplit, TimeSplit, digest_rows
-from polyhedge.data.partition import halve_rows
+from polyhedge.data.splits import halve_rows
 from polyhedge.diagnosing import row_hashes
 from polyhedge.diagnostics import Code
 from polyhedge.io.archive import pack, unpack

@@ -6,12 +6,18 @@
 from importlib import import_module
 from typing import Any
 
-from polyhedge.data.digests import digest_rows
 from polyhedge.data.energy import EnergyEfficiency, load_energy_efficiency
 from polyhedge.data.examples import ExampleTables, make_example
 from polyhedge.data.ordered import GroupSplit, TimeSplit
-from polyhedge.data.partition import partition_rows
-from polyhedge.data.splits import Split, as_indices, split_rows, take_rows
+from polyhedge.data.splits import (
+    Split,
+    as_indices,
+    digest_rows,
+    equal_rows,
+    partition_rows,
+    split_rows,
+    take_rows,
+)
 from polyhedge.data.synthetic import make_synthetic, mixing_matrix, noise_scale, synthetic_mean
 
 __all__ = [
@@ -23,6 +29,7 @@ __all__ = [
     "as_indices",
     "backtest",
     "digest_rows",
+    "equal_rows",
     "load_energy_efficiency",
     "make_example",
     "make_synthetic",

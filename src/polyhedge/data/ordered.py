@@ -1,9 +1,12 @@
-"""Splits that respect time and groups, for `RobustDecider(split=...)`."""
+"""Splits by time and by group, for `RobustDecider(split=...)`; times of rows, and lengths of time."""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from numbers import Integral
 from typing import Any
@@ -12,14 +15,24 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from polyhedge._support.alignment import check_same_rows, column_of, is_missing
-from polyhedge.data.partition import halve_rows, last_times, partition_rows
-from polyhedge.data.splits import IndexArray, Split
-from polyhedge.data.times import as_span, as_times, check_gap
+from polyhedge._support.frames import as_pandas
+from polyhedge.data.splits import IndexArray, Split, halve_rows, last_times, partition_rows
 
 __all__ = ["GroupSplit", "TimeSplit"]
 
-# Train, learn, calibrate: as in `split_indices`.
 _SHARES = (0.5, 0.25, 0.25)
+"""Train, learn, calibrate: as in `split_rows`."""
+_TEXT = re.compile(r"\s*(-?\d{1,30})\s*([A-Za-z]*)\s*")
+_ZONED = re.compile(r":\d\d.*(Z|[+-]\d\d(:?\d\d)?)\s*$")
+"""The end of a text with an hour and a time zone."""
+# Times are counted in microseconds, as Python's own dates are.
+_SECOND = 10**6
+_UNITS = {"W": 604_800 * _SECOND, "D": 86_400 * _SECOND, "h": 3600 * _SECOND, "m": 60 * _SECOND, "s": _SECOND}
+_UNITS |= {"ms": 1000, "us": 1}
+_LONGEST = 2**62
+"""Microseconds: a date and a length of time below have a sum."""
+# Months have no fixed length and are counted by the calendar.
+_MONTHS = {"M": 1, "Y": 12}
 
 
 @dataclass(frozen=True)
@@ -36,9 +49,9 @@ class TimeSplit:
     times : (n,) array-like, optional
         The times instead of a column, where the predictor should not see them. With a column as well, times of other
         rows (in `refresh` and `recalibrate`) are read from it.
-    shares : (train, learn, calibrate), or with a fourth share of the newest rows, which are then in no part
+    shares : (train, learn, calibrate), or with a fourth share of the newest rows, which are held out
     starts : (learn, calibrate), optional
-        First times of the two later parts, instead of shares; a third is that from which on rows are in no part.
+        First times of the two later parts, instead of shares; from a third on rows are held out.
     gap : number or text
         How far before each of the cuts rows are left out, so that what was learned knows nothing of what calibrates
         through lagged features: in units of the time, such as "7D" or "12h" for dates; in rows without times. `refresh`
@@ -69,24 +82,13 @@ class TimeSplit:
             )
 
     def parts(self, X: Any, n: int, *, groups: ArrayLike | None = None, needs_training: bool = True) -> Split:
-        """The split of n rows.
+        """The split of n rows; those of a fourth share, or from a third start on, are held out.
 
         Parameters
         ----------
         X, n : the rows, in which the column of times is looked up, and their number.
         groups : labels of near-copies (n,), which stay in one part.
         needs_training : whether rows are to train a predictor; if not, their share goes to the others.
-        """
-        return self.partition(X, n, groups=groups, needs_training=needs_training)[0]
-
-    def partition(
-        self, X: Any, n: int, *, groups: ArrayLike | None = None, needs_training: bool = True
-    ) -> tuple[Split, IndexArray]:
-        """The split of n rows, and those that a fourth share or a third start holds out; these are in no part.
-
-        Parameters
-        ----------
-        X, n, groups, needs_training : as in `parts`.
         """
         times = self.clock(X, n)
         parts = self._cut(times, groups, needs_training)
@@ -97,7 +99,7 @@ class TimeSplit:
                 f"A split in time with {self} leaves {len(train)}, {len(learn)}, {len(calibrate)} rows for train, "
                 "learn and calibrate. Change its shares, starts or gap."
             )
-        return Split(train, learn, calibrate, n_rows=n), parts[3]
+        return Split(train, learn, calibrate, n_rows=n, held_out=parts[3])
 
     def _cut(self, times: NDArray[Any], groups: ArrayLike | None, needs_training: bool) -> list[IndexArray]:
         """Rows of train, learn and calibrate, and those held out, without a gap."""
@@ -105,8 +107,8 @@ class TimeSplit:
             shares = dealt(self.shares, needs_training)
             shares = shares if len(shares) == 4 else (*shares, 0.0)
             rng = np.random.default_rng(0)  # not used: rows have times
-            split, held_out = partition_rows(len(times), shares, rng=rng, groups=groups, times=times)
-            return [split.train, split.learn, split.calibrate, held_out]
+            split = partition_rows(len(times), shares, rng=rng, groups=groups, times=times)
+            return [split.train, split.learn, split.calibrate, split.held_out]
         starts = as_times(self.starts, times.dtype)
         if not (starts[:-1] < starts[1:]).all():
             and_others = ", and held-out rows after these" if len(starts) == 3 else ""
@@ -162,7 +164,7 @@ class GroupSplit:
     ----------
     column : str or int
         Column of X with the labels of the groups.
-    shares : (train, learn, calibrate)
+    shares : (train, learn, calibrate), perhaps with a fourth share of groups that are held out
         Of the groups, whatever their sizes.
 
     Examples
@@ -196,8 +198,9 @@ class GroupSplit:
         rng : numpy.random.Generator, which deals the groups.
         needs_training : whether rows are to train a predictor; if not, their share goes to the others.
         """
-        shares = (*dealt(self.shares, needs_training), 0.0)
-        return partition_rows(n, shares, rng=rng, groups=self.labels(X))[0]
+        shares = dealt(self.shares, needs_training)
+        shares = shares if len(shares) == 4 else (*shares, 0.0)
+        return partition_rows(n, shares, rng=rng, groups=self.labels(X))
 
 
 def in_time(split: Any) -> bool:
@@ -233,3 +236,103 @@ def dealt(shares: Sequence[float], needs_training: bool) -> tuple[float, ...]:
 def in_order(rows: IndexArray, times: NDArray[Any]) -> IndexArray:
     """The rows by their times; those of one time as they come."""
     return rows[np.argsort(times[rows], kind="stable")]
+
+
+def as_times(values: Any, dtype: Any = None) -> NDArray[Any]:
+    """Times as numbers or as dates, none of them missing; those with a time zone as they are in UTC.
+
+    Examples
+    --------
+    >>> as_times(["2024-03-31T01:30+01:00", "2024-03-31T03:30+02:00"]).astype(str).tolist()
+    ['2024-03-31T00:30:00.000000', '2024-03-31T01:30:00.000000']
+    """
+    values = as_pandas(values)
+    array = np.asarray(values if isinstance(values, np.ndarray) else list(values))
+    try:
+        wants_dates = array.dtype.kind not in "iuf" if dtype is None else np.dtype(dtype).kind == "M"
+        if wants_dates and array.dtype.kind in "OU" and array.ndim == 1:
+            array = np.fromiter(map(_in_utc, array.tolist()), dtype=object, count=len(array))
+        times = array.astype("datetime64[us]") if wants_dates else array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"Times must be numbers, or dates such as 2024-12-31: {error}.") from error
+    if np.isnan(times).any() if times.dtype.kind == "f" else np.isnat(times).any():
+        raise ValueError("Times must not be missing. Leave rows without a time out.")
+    return times
+
+
+def _in_utc(time: Any) -> Any:
+    """A date without a time zone: NumPy has none, and warns of each that it drops."""
+    if is_missing(time):
+        return np.datetime64("NaT")
+    if isinstance(time, str) and _ZONED.search(time):
+        time = datetime.fromisoformat(time.strip())
+    return time.astimezone(UTC).replace(tzinfo=None) if getattr(time, "tzinfo", None) is not None else time
+
+
+def as_span(amount: Any, times: NDArray[Any], name: str) -> Any:
+    """A length of time, to be added to these times: a number, or a duration where they are dates.
+
+    Examples
+    --------
+    >>> str(as_span("7D", np.array(["2024-05-01"], dtype="datetime64[us]"), "gap").astype("timedelta64[D]"))
+    '7 days'
+    """
+    if times.dtype.kind == "M":
+        return _duration(amount, name)
+    if not _is_number(amount) or not 0 <= amount < math.inf:
+        unit = "in rows, because rows have no times" if times.dtype.kind == "i" else "in the unit of the times"
+        raise ValueError(
+            f"{name} must be a number of at least 0 {unit}, got {amount!r}. Texts such as '7D' are for times that are "
+            "dates."
+        )
+    return amount
+
+
+def check_gap(gap: Any) -> None:
+    """Raise where a gap is neither a number nor a duration of at least 0, whatever the times are."""
+    if not _is_number(gap):
+        _duration(gap, "gap")
+    elif not 0 <= gap < math.inf:
+        raise ValueError(f"gap must be at least 0, got {gap!r}: it is how far before a cut rows are left out.")
+
+
+def months_in(amount: Any) -> int | None:
+    """How many months a text such as "1M" or "2Y" means; None for all other lengths.
+
+    Examples
+    --------
+    >>> months_in("3M"), months_in("1Y"), months_in("30D")
+    (3, 12, None)
+    """
+    match = _TEXT.fullmatch(amount) if isinstance(amount, str) else None
+    return int(match[1]) * _MONTHS[match[2]] if match and match[2] in _MONTHS else None
+
+
+def _duration(amount: Any, name: str) -> Any:
+    if isinstance(amount, (timedelta, np.timedelta64)):
+        length = int(np.timedelta64(amount).astype("timedelta64[us]").astype(np.int64))
+    else:
+        length = 0 if (_is_number(amount) and amount == 0) or amount == "0" else _microseconds(amount, name)
+    if not 0 <= length < _LONGEST:
+        most = f"{_LONGEST / _UNITS['D'] / 365:.0f} years"
+        raise ValueError(f"{name} must be at least 0 and below {most}, got {str(amount)[:40]!r}.")
+    return np.timedelta64(length, "us")
+
+
+def _microseconds(amount: Any, name: str) -> int:
+    if months_in(amount) is not None:
+        raise ValueError(
+            f"{name} must be a length of time that is always the same, got {amount!r}, and months and years are not. "
+            "Give days, such as '30D'."
+        )
+    match = _TEXT.fullmatch(amount) if isinstance(amount, str) else None
+    if match is None or match[2] not in _UNITS:
+        raise ValueError(
+            f"{name} must be a number with a unit, such as '7D' or '12h', where times are dates, got "
+            f"{str(amount)[:40]!r}. Units are {', '.join(_UNITS)}."
+        )
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def _is_number(amount: Any) -> bool:
+    return isinstance(amount, (int, float, np.integer, np.floating)) and not isinstance(amount, bool)

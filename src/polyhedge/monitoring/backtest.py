@@ -19,10 +19,8 @@ from polyhedge._support.validation import Array, check_count
 from polyhedge.calibration import FollowingRadii, Rows
 from polyhedge.calibration.labels import with_values
 from polyhedge.data import GroupSplit, TimeSplit, take_rows
-from polyhedge.data.ordered import in_order
-from polyhedge.data.partition import last_times
-from polyhedge.data.splits import IndexArray
-from polyhedge.data.times import as_span, as_times, months_in
+from polyhedge.data.ordered import as_span, as_times, in_order, months_in
+from polyhedge.data.splits import IndexArray, last_times
 from polyhedge.estimator import RobustDecider
 from polyhedge.evaluation import Proportion, RowMeasures, estimate, proportion
 from polyhedge.fitting import labels_by, labels_for, labels_in_fit, n_rows_of

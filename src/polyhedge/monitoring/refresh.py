@@ -16,7 +16,7 @@ from polyhedge.calibration import Calibrator, Radii, minimum_samples
 from polyhedge.calibration.labels import as_values, check_row_labels
 from polyhedge.data import GroupSplit, Split, TimeSplit, as_indices, take_rows
 from polyhedge.data.ordered import clock_for, in_order, in_time
-from polyhedge.data.partition import halve_rows
+from polyhedge.data.splits import halve_rows
 from polyhedge.diagnosing import row_hashes, seen_rows
 from polyhedge.diagnostics import Code, Diagnostic
 from polyhedge.distributed import distributed_radius, is_dask_frame

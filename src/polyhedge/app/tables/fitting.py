@@ -210,8 +210,10 @@ def _parts(
 ) -> tuple[Split, IndexArray]:
     """Train, learn and calibrate rows, and those held out."""
     if how is None:
-        return partition_rows(len(rows.Y), options.shares, rng=rng, groups=rows.groups)
-    return how.partition(rows.X, len(rows.Y), groups=rows.groups)
+        split = partition_rows(len(rows.Y), options.shares, rng=rng, groups=rows.groups)
+    else:
+        split = how.parts(rows.X, len(rows.Y), groups=rows.groups)
+    return split, split.held_out
 
 
 def _learner(options: TableOptions) -> Certified:
