@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from polyhedge._support.bar import progress as bar
+from polyhedge._support.progress import progress as bar
 from polyhedge._support.progress import tell
 from polyhedge._support.validation import Array
 from polyhedge._support.warnings import Code, warn

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from polyhedge._support.alignment import refuse_outcomes
-from polyhedge._support.bar import log_lines
-from polyhedge._support.bar import progress as bar
 from polyhedge._support.frames import as_pandas, from_dictionaries
+from polyhedge._support.progress import log_lines
+from polyhedge._support.progress import progress as bar
 from polyhedge._support.validation import Array
 from polyhedge._support.warnings import Code, SettingWarning, warn
 from polyhedge.calibration import Calibrator, Marginal, PreparedCalibrator

@@ -1,16 +1,20 @@
-"""How long work says how far it is: as log records, which a command line may turn into a bar."""
+"""How far long work is: log records, which become a bar with the time left where somebody looks."""
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-__all__ = ["batches_of", "tell"]
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
 
-_FIRST_BATCH = 64
-"""Small, so that progress is told soon; batches then double."""
-_LARGEST_BATCH = 8192
-"""Large enough that telling costs nothing, small enough that it is told every few seconds."""
+__all__ = ["batches_of", "log_lines", "progress", "tell"]
+
+_LOGGER = logging.getLogger("polyhedge")
 
 
 def tell(logger: logging.Logger, doing: str, done: int, total: int) -> None:
@@ -28,7 +32,101 @@ def batches_of(n: int) -> Iterator[slice]:
     >>> [(part.start, part.stop) for part in batches_of(300)]
     [(0, 64), (64, 192), (192, 300)]
     """
-    start, size = 0, _FIRST_BATCH
+    start, size = 0, 64
     while start < n:
         yield slice(start, min(start + size, n))
-        start, size = start + size, min(2 * size, _LARGEST_BATCH)
+        start, size = start + size, min(2 * size, 8192)
+
+
+@contextmanager
+def progress(doing: str, is_wanted: bool = True, console: Console | None = None) -> Iterator[None]:
+    """Show what the library logs about its progress as a bar on stderr, or in a notebook.
+
+    Nothing is shown where nobody looks: in a file, a pipe, or where it is not wanted.
+    """
+    if not is_wanted:
+        yield
+        return
+    from rich import console as rich_console
+
+    console = rich_console.Console(stderr=True) if console is None else console
+    if not (console.is_terminal or console.is_jupyter):
+        yield
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"))
+    bar = Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
+    handler = _Handler(bar, doing)
+    # Work that is done within two seconds needs no bar. It draws itself from a thread, also while a solver is at work.
+    timer = threading.Timer(2.0, bar.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        with _handled_by(handler):
+            yield
+    finally:
+        timer.cancel()
+        timer.join()
+        bar.stop()
+
+
+@contextmanager
+def log_lines(is_wanted: bool) -> Iterator[None]:
+    """Write what the library logs to standard error while this lasts, of each kind of work about ten lines."""
+    if not is_wanted:
+        yield
+        return
+    handler = logging.StreamHandler()
+    handler.addFilter(_Tenths())
+    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    with _handled_by(handler):
+        yield
+
+
+@contextmanager
+def _handled_by(handler: logging.Handler) -> Iterator[None]:
+    level = _LOGGER.level
+    _LOGGER.addHandler(handler)
+    _LOGGER.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        _LOGGER.setLevel(level)
+        _LOGGER.removeHandler(handler)
+
+
+class _Tenths:
+    """Lets pass what is no progress, and of progress the first and the last step and each tenth of the way."""
+
+    def __init__(self) -> None:
+        self.last = ("", -1)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a record tells more than the one before."""
+        doing, done, total = (getattr(record, name, None) for name in ("doing", "done", "total"))
+        if doing is None or done is None or not total:
+            return True
+        now = (doing, int(10 * done / total))
+        is_new, self.last = now != self.last, now
+        return is_new
+
+
+class _Handler(logging.Handler):
+    """Moves the bar on for records that carry how many steps are done; each kind of work starts a new bar."""
+
+    def __init__(self, bar: Progress, doing: str) -> None:
+        super().__init__(logging.INFO)
+        self.bar = bar
+        self.doing = doing
+        self.line = bar.add_task(doing, total=None)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take what `tell` logged; other records pass."""
+        doing = getattr(record, "doing", None)
+        if doing is None:
+            return
+        if doing != self.doing:
+            self.bar.remove_task(self.line)
+            self.doing, self.line = doing, self.bar.add_task(doing, total=None)
+        self.bar.update(self.line, completed=record.done, total=record.total)  # type: ignore[attr-defined]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyhedge._support.bar import progress
 from polyhedge._support.files import check_writable
+from polyhedge._support.progress import progress
 from polyhedge._support.text import counted
 from polyhedge.app import tables
 from polyhedge.app.cli.app import app

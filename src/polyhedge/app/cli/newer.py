@@ -10,8 +10,8 @@ from warnings import catch_warnings, simplefilter
 
 import typer
 
-from polyhedge._support.bar import progress
 from polyhedge._support.files import check_writable
+from polyhedge._support.progress import progress
 from polyhedge.app import tables
 from polyhedge.app.cli.app import app
 from polyhedge.app.cli.bundles import with_bundles

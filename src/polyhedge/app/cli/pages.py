@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyhedge._support.bar import progress
 from polyhedge._support.files import check_writable, replace_file
+from polyhedge._support.progress import progress
 from polyhedge.app import tables
 from polyhedge.app.cli.app import app
 from polyhedge.app.cli.bundles import with_bundles

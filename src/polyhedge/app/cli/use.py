@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from polyhedge import io
-from polyhedge._support.bar import progress
+from polyhedge._support.progress import progress
 from polyhedge._support.tolerances import SOLVER
 from polyhedge.app import tables
 from polyhedge.app.cli.app import app
