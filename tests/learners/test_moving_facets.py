@@ -6,14 +6,12 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-import polyhedge as ph
 from polyhedge.learners import Samples
 from polyhedge.learners.exact.fixed_directions import reach_cost
 from polyhedge.problems import DecisionProblem, newsvendor, simplex_linear
-from polyhedge.robust import Counterpart, sharp_vertices
-from polyhedge.robust.sharp_programs import sharp_programs
-from polyhedge.robust.sharp_vertices import SharpVertices
+from polyhedge.robust import Counterpart, warm_starts
 from polyhedge.robust.support import SupportCertificate, maximise
+from polyhedge.robust.warm_starts import SharpVertices
 from polyhedge.sets import Polyhedron
 
 
@@ -47,7 +45,7 @@ def test_a_solver_is_hardly_asked_for_supports_of_moving_facets(monkeypatch):
         asked.append(len(directions))
         return maximise(form, directions)
 
-    monkeypatch.setattr(sharp_vertices, "maximise", counted)
+    monkeypatch.setattr(warm_starts, "maximise", counted)
     rng = np.random.default_rng(0)
     supports = SharpVertices(rng.normal(size=(16, 4)))
     for W, q in moving(4, 12, rng, n_steps=30):
@@ -154,34 +152,11 @@ def test_levels_of_moving_pieces_are_those_of_a_solver():
     assert len(asked) <= 180  # of 360
 
 
-@pytest.mark.parametrize("unit", [2.0**-30, 2.0**30])
-def test_bases_of_a_solver_are_taken_over_in_every_unit_of_the_decision(unit: float) -> None:
-    def sharp(unit: float) -> tuple[np.ndarray, np.ndarray]:
-        rng, z = np.random.default_rng(1), cp.Variable(4)
-        problem = ph.DecisionProblem(
-            decision=z, constraints=[z >= 0, cp.sum(z) == unit], cost=lambda z, u: u @ z, n_outcomes=4
-        )
-        W, q = np.vstack([rng.normal(size=(6, 4)), np.eye(4), -np.eye(4)]), 1 + np.abs(rng.normal(size=14))
-        centers, programs = 2 * rng.normal(size=(10, 4)), sharp_programs(problem)
-        assert programs is not None
-        counterpart = Counterpart(problem, Polyhedron.from_halfspaces(W, q), 0.0)
-        for center in centers[:4]:
-            solution = counterpart.solve(center)
-            programs.remember(solution.z, solution.facet_multipliers[0][: len(q)])
-        found = programs(W, q, centers)
-        return found.is_sharp, found.values / unit
-
-    (is_sharp, values), (as_usual, usual) = sharp(unit), sharp(1.0)
-    assert as_usual.any()
-    assert is_sharp.tolist() == as_usual.tolist()
-    assert values[is_sharp].tolist() == usual[is_sharp].tolist()
-
-
 def test_parallel_facets_that_share_a_multiplier_are_left_to_the_solver(monkeypatch):
     W, q, directions = np.array([[1.0, 0.0], [1.0, 0.0]]), np.ones(2), np.array([[2.0, 0.0]])
     # What an interior-point solver answers: both facets hold the maximum, each by half.
     shared = SupportCertificate(np.array([2.0]), np.array([[1.0, 0.0]]), np.array([[1.0, 1.0]]), 2)
-    monkeypatch.setattr(sharp_vertices, "maximise", lambda form, directions: shared)
+    monkeypatch.setattr(warm_starts, "maximise", lambda form, directions: shared)
     supports = SharpVertices(directions)
     assert supports(W, q) is shared
     assert supports(W, q) is shared

@@ -28,7 +28,6 @@ from polyhedge.regions import ScaledSet, SetPolicy
 from polyhedge.regions.cost_guard import PlacedGuard
 from polyhedge.robust import decide
 from polyhedge.robust.counterpart import Counterpart
-from polyhedge.robust.each_context import decide_each
 from polyhedge.robust.engine.batch import batch_engine
 from polyhedge.robust.engine.parametric import ContextSolver
 from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron
@@ -188,10 +187,6 @@ def shelf(z: Any, u: Any) -> Any:
     return cp.sum(cp.pos(z - u) + 3 * cp.pos(u - z))
 
 
-def each_context(problem: ph.DecisionProblem) -> ph.Decisions:
-    return decide_each(problem, lambda V: V, lambda i: (HULL, 0.1 * i), CENTERS)
-
-
 def around(shape: Any, radius: float = 0.1) -> Callable[[ph.DecisionProblem], ph.Decisions]:
     return lambda problem: decide(problem, shape, radius, CENTERS[:, : shape.n_outcomes])
 
@@ -215,7 +210,6 @@ ROUTES: dict[str, Route] = {
     "vertices": (lambda: budget(2, lambda z, u: cp.sum_squares(z - u)), around(FLAT)),
     "sum of maxima": (lambda: budget(3, shelf), around(HULL)),
     "concave": (lambda: budget(2, lambda z, u: cp.sum(cp.sqrt(u + 5)) + u @ z), around(FLAT)),
-    "each context": (lambda: budget(3), each_context),
 }
 QUICK = [(route, "highs" if route == "batch" else "both") for route in sorted(ROUTES)]
 REST = [(route, who) for route in sorted(ROUTES) for who in ("highs", "clarabel", "both") if (route, who) not in QUICK]

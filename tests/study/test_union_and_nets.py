@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polyhedge.problems import DecisionProblem, simplex_linear, simplex_newsvendor, simplex_quadratic
-from polyhedge.robust import Adversary, decide, decide_each
+from polyhedge.robust import Adversary, decide
 from polyhedge.robust.adversary import shadow_vertices
-from polyhedge.robust.each_context import has_segment, least_maximum
 from polyhedge.sets import Ball, Box, Polyhedron, Region, Shape, UnionOfBalls
 from polyhedge.solvers.linear import maximise_conic
+from polyhedge_study.each_context import decide_each, has_segment, least_maximum
 from polyhedge_study.nets import ConvexNet, ConvexNets
 from polyhedge_study.nets.net_decisions import decide_nets, guarded_sets
 from polyhedge_study.nets.net_saddle import supports

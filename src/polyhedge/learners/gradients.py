@@ -28,8 +28,7 @@ from polyhedge.robust import Counterpart
 from polyhedge.robust.counterpart import CounterpartSolution
 from polyhedge.robust.engine.batch import batch_engine
 from polyhedge.robust.routes import Route
-from polyhedge.robust.sharp_programs import SharpPrograms, sharp_programs
-from polyhedge.robust.sharp_vertices import SharpVertices
+from polyhedge.robust.warm_starts import SharpPrograms, SharpVertices, sharp_programs
 from polyhedge.sets import Polyhedron
 
 _WORTH_A_BATCH = 8

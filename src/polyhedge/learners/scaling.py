@@ -172,11 +172,11 @@ def _costs_around(problem: DecisionProblem, middle: Array, residuals: Array) -> 
     chosen = residuals[evenly_chosen(len(residuals), _FEW)]
     # What an interior-point method leaves open would be part of every number that a learner sees.
     is_bent = not problem.feasible.program.is_linear
-    z, value = decide_knowing(problem, middle[None], is_sharp=is_bent)
+    z, value = decide_knowing(problem, middle[None])
     deviation = _deviation(problem, z[0], middle + chosen)
     if not deviation or is_bent:
         largest = np.argsort(-np.abs(chosen).max(axis=1), kind="stable")[:_TRIES]
-        others, _ = decide_knowing(problem, middle + chosen[largest], is_sharp=is_bent)
+        others, _ = decide_knowing(problem, middle + chosen[largest])
         most = max((_deviation(problem, other, middle + chosen) for other in others), default=0.0)
         deviation = deviation if deviation > _NOTHING * most else most
     return deviation, float(value[0])

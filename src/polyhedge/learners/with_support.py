@@ -13,7 +13,7 @@ from polyhedge.learners.exact.fixed_directions import ReachCost
 from polyhedge.learners.exact.plane import FacetGradient
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust.known_support import CutReach, Reach
-from polyhedge.robust.sharp_vertices import SharpVertices
+from polyhedge.robust.warm_starts import SharpVertices
 from polyhedge.sets import Polyhedron
 
 _WEIGHS = 1e-9

@@ -4,7 +4,6 @@ from polyhedge.decisions import Decisions
 from polyhedge.robust.adversary import Adversary, WorstCase
 from polyhedge.robust.counterpart import Counterpart
 from polyhedge.robust.decide import decide
-from polyhedge.robust.each_context import decide_each
 from polyhedge.robust.nominal import decide_knowing
 from polyhedge.robust.scenarios import decide_by_scenarios
 
@@ -15,6 +14,5 @@ __all__ = [
     "WorstCase",
     "decide",
     "decide_by_scenarios",
-    "decide_each",
     "decide_knowing",
 ]

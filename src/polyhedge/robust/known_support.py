@@ -19,20 +19,18 @@ small program whose numbers are these reaches. Integer decisions have no multipl
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from polyhedge._support.tolerances import INSIDE, SOLVED
 from polyhedge._support.validation import Array, Indices, Mask
-from polyhedge.decisions import Decisions, tight_facets
+from polyhedge.decisions import Decisions
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.pieces import Pieces
-from polyhedge.robust.engine.parametric import ContextSolver, Uniqueness, level_program
 from polyhedge.robust.support import SupportCertificate, form_at, maximise
 from polyhedge.sets import Shape
 from polyhedge.solvers.linear import LinearSolver
-from polyhedge.solvers.program import ConicForm, ConicProgram, Solution, SolverError, Status
+from polyhedge.solvers.program import ConicForm, ConicProgram, SolverError, Status
 
 
 @dataclass(frozen=True)
@@ -168,71 +166,3 @@ def tight_pieces(pieces: Pieces, reach: Array, Z: Array, centers: Array) -> Mask
     values = reach + pieces.values(Z, centers)
     size = np.where(np.isfinite(values), np.abs(values), 0.0).max(axis=1, keepdims=True)
     return np.asarray(values >= values.max(axis=1, keepdims=True) - SOLVED * size)
-
-
-class ByReach:
-    """Decisions of contexts in which the support binds, one after the other, for pieces with fixed directions."""
-
-    def __init__(self, problem: DecisionProblem, reach: CutReach, reference: Array) -> None:
-        self.problem, self.reach, self.pieces = problem, reach, problem.structure.pieces
-        self.reference = reference
-
-    @cached_property
-    def solver(self) -> ContextSolver:
-        """The program of the levels, seen from a usual prediction."""
-        program, free = level_program(self.problem), self.reach.free.values
-        usual = np.where(np.isfinite(free), free, 0.0) + self.pieces.q @ self.reference
-        return ContextSolver(program, program.scaling_at(usual))
-
-    @cached_property
-    def unique(self) -> Uniqueness:
-        """Whether multipliers tell that there is one solution.
-
-        The multipliers of a decision that is proven weigh pieces whose reach is the cut set's own, so that they hold
-        for every decision as good.
-        """
-        return Uniqueness.of(self.solver.parametric)
-
-    def decide(self, shape: Shape, radius: float, centers: Array) -> tuple[Decisions, Indices]:
-        """Decisions of the contexts that could be proven, and which these are."""
-        is_free = self.reach.is_free(centers)
-        self.solver.forget()
-        self.reach.forget()
-        proven, solved = [], []
-        for i, center in enumerate(centers):
-            row = self._row(center, is_free[i])
-            if row is not None:
-                proven.append(i)
-                solved.append(row)
-        rows, units = np.array(proven, dtype=np.int64), self.solver.row_units
-        z = np.array([solution.x[self.problem.feasible.z_columns] for solution, _ in solved]) + 0.0
-        worst = np.array([point for _, point in solved]).reshape(-1, self.problem.n_outcomes) + centers[rows]
-        return Decisions(
-            flat=z.reshape(-1, self.problem.n_decisions),
-            cost_bound=np.array([solution.value for solution, _ in solved]),
-            worst_outcome=worst,
-            active_facets=tight_facets(shape, radius, worst, centers[rows]),
-            status=np.array([solution.status for solution, _ in solved], dtype=object),
-            gap=np.array([solution.gap for solution, _ in solved]),
-            layout=self.problem.layout,
-            may_tie=np.array([not self.unique.is_seen(one.y[None], units)[0] for one, _ in solved], dtype=bool),
-        ), rows
-
-    def _row(self, center: Array, is_exact: Mask) -> tuple[Solution, Array] | None:
-        """The solution at one prediction and a worst residual of it; None where there is none that is proven."""
-        reach, is_exact, shift = self.reach.start(), is_exact.copy(), self.pieces.q @ center
-        due = ~is_exact if not self.problem.structure.is_continuous else ~np.isfinite(reach.values)
-        while True:
-            if due.any() and not self.reach.cut(reach, center, np.flatnonzero(due)):
-                return None
-            is_exact |= due
-            solution = self.solver.solve(reach.values + shift)
-            if solution.status is not Status.OPTIMAL:
-                return None
-            z = solution.x[self.problem.feasible.z_columns]
-            due = tight_pieces(self.pieces, reach.values, z[None], center[None])[0] & ~is_exact
-            if not due.any():
-                return solution, self._worst(reach, z, shift)
-
-    def _worst(self, reach: Reach, z: Array, shift: Array) -> Array:
-        return reach.points[int(np.argmax(reach.values + shift + self.pieces.p @ z + self.pieces.c))]

@@ -6,16 +6,16 @@ Contexts of one set by programs: counterparts in batch and one by one, or column
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import repeat
 from threading import Lock
 from typing import Any
 
 import numpy as np
 
-from polyhedge._support.validation import Array, Indices
+from polyhedge._support.validation import Array
 from polyhedge.decisions import Decisions, all_optimal, tight_facets
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.checks import may_be_infeasible
@@ -24,7 +24,6 @@ from polyhedge.robust.adversary import Adversary, ResidualSet
 from polyhedge.robust.counterpart import Counterpart, CounterpartSolution
 from polyhedge.robust.engine.batch import BatchDecisions, Progress, decide_in_batch
 from polyhedge.robust.engine.parametric import ContextSolver
-from polyhedge.robust.recheck import bounds_hold
 from polyhedge.robust.scenarios import decide_by_scenarios
 from polyhedge.robust.support import form_at, is_empty, maximise
 from polyhedge.robust.threads import in_order
@@ -80,7 +79,6 @@ _PART = 32
 """Contexts that one solver takes from warm start to warm start: fixed, so that workers do not change results."""
 _FEW = 16
 """Contexts of a call up to which compiled programs are taken from the last one: fewer than make a part."""
-_NO_PROOF = "The solver's value is not the worst-case cost of its decision"
 _NO_BOUND = {Status.UNBOUNDED_SET: np.inf, Status.UNBOUNDED: -np.inf}
 
 
@@ -162,29 +160,12 @@ def _one_by_one(job: Job, counterpart: Counterpart, contexts: Array) -> Iterator
     def solve_part(part: Array) -> list[CounterpartSolution]:
         solver = ContextSolver(counterpart.parametric, counterpart.solver.scaling) if own is None else own
         solver.forget()
-        solutions = [counterpart.solve(context, solver) for context in part]
-        for i in _questionable(job, counterpart, part, solutions):
-            # Once more, set up for this context alone and seen from its own solution.
-            solutions[i] = counterpart.solve(part[i], ContextSolver(counterpart.parametric))
-            if len(_questionable(job, counterpart, part[i : i + 1], solutions[i : i + 1])):
-                solutions[i] = replace(solutions[i], status=Status.FAILED, detail=_NO_PROOF)
-        return solutions
+        return [counterpart.solve(context, solver) for context in part]
 
     parts = [contexts[k : k + _PART] for k in range(0, len(contexts), _PART)]
     for part, solutions in zip(parts, in_order(solve_part, parts, n_jobs=job.n_jobs), strict=True):
         for context, solution in zip(part, solutions, strict=True):
             yield _or_failed(_from_counterpart, job, counterpart, context, solution)
-
-
-def _questionable(
-    job: Job, counterpart: Counterpart, contexts: Array, solutions: Sequence[CounterpartSolution]
-) -> Indices:
-    """Solutions whose value is not the worst-case cost of their decision."""
-    rows = np.array([i for i, solution in enumerate(solutions) if solution.status.has_solution], dtype=np.int64)
-    if not len(rows):
-        return rows
-    solved = [solutions[i] for i in rows]
-    return rows[~bounds_hold(job.problem, counterpart, job.shape, job.radius, contexts[rows], solved)]
 
 
 def _nothing_for_anyone(job: Job, counterpart: Counterpart, contexts: Array) -> _Row | None:

@@ -10,8 +10,8 @@
 | counterpart     | a maximum of listed pieces                             | dual program: in batch, then one by one |
 | scenarios       | any other cost, concave or convex in the outcome       | column-and-constraint generation        |
 
-Other questions have lists of their own: `nominal.py` knows the outcome, in `each_context.py` contexts have sets of
-their own, and `learners/gradients.py` tells how the mean cost moves with the facets of a set.
+Other questions have lists of their own: `nominal.py` knows the outcome, and
+`learners/gradients.py` tells how the mean cost moves with the facets of a set.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from polyhedge._support.validation import Array, Indices
 from polyhedge.decisions import Decisions, all_optimal, joined, numbered_facets, tight_facets
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust.engine.batch import WORTH_A_POOL, Progress
-from polyhedge.robust.known_support import ByReach, CutReach, has_support_to_spare, is_proven
+from polyhedge.robust.known_support import CutReach, has_support_to_spare, is_proven
 from polyhedge.robust.programs import Job, by_counterpart, by_scenarios
 from polyhedge.robust.segment import decide_along, support_along, ties_along
 from polyhedge.robust.threads import in_order
@@ -152,33 +152,27 @@ def _by_pieces(job: Job, centers: Array) -> Decisions:
 
 def _beside_support(job: Job, centers: Array) -> Decisions | None:
     """Contexts as if nothing were known of outcomes; those where the support binds once more, with it."""
+    problem, pieces = job.problem, job.problem.structure.pieces
+    if not pieces.directions_are_fixed:
+        return _where_support_binds(job, centers, None)
+
+    def make(_: Array | None) -> CutReach | None:
+        return CutReach.of(job.shape, job.radius, pieces.q, problem.support_rows)
+
+    with job.cached(centers, "reach", make) as reach:
+        return None if reach is None else _where_support_binds(job, centers, reach)
+
+
+def _where_support_binds(job: Job, centers: Array, reach: CutReach | None) -> Decisions:
     problem = job.problem
-    if not problem.structure.pieces.directions_are_fixed:
-        return _settled(job, centers, None)
-
-    def make(reference: Array | None) -> ByReach | None:
-        reach = CutReach.of(job.shape, job.radius, problem.structure.pieces.q, problem.support_rows)
-        return None if reach is None or reference is None else ByReach(problem, reach, reference)
-
-    with job.cached(centers, "reach", make) as by_reach:
-        return None if by_reach is None else _settled(job, centers, by_reach)
-
-
-def _settled(job: Job, centers: Array, by_reach: ByReach | None) -> Decisions:
-    """Without the support where that is quick, by reach where directions are fixed, else by the whole program."""
-    problem, parts, order, left = job.problem, [], [], np.arange(len(centers))
-    if by_reach is None or (len(centers) >= WORTH_A_POOL and problem.structure.is_continuous):
-        nothing = np.zeros((0, problem.n_outcomes)), np.zeros(0)
-        decisions = by_counterpart(job, problem, centers, nothing)
-        is_settled = is_proven(decisions, None if by_reach is None else by_reach.reach, problem, centers)
-        parts, order, left = [decisions[is_settled]], [left[is_settled]], left[~is_settled]
-    if by_reach is not None and len(left):
-        decisions, proven = by_reach.decide(job.shape, job.radius, centers[left])
-        parts, order, left = [*parts, decisions], [*order, left[proven]], np.delete(left, proven)
-    if len(left) or not parts:
-        quietly = replace(job, progress=None)
-        parts, order = [*parts, by_counterpart(quietly, problem, centers[left])], [*order, left]
-    return joined(parts, order)
+    nothing = np.zeros((0, problem.n_outcomes)), np.zeros(0)
+    decisions = by_counterpart(job, problem, centers, nothing)
+    is_settled = is_proven(decisions, reach, problem, centers)
+    left = np.flatnonzero(~is_settled)
+    if not len(left):
+        return decisions
+    bound = by_counterpart(replace(job, progress=None), problem, centers[left])
+    return joined([decisions[is_settled], bound], [np.flatnonzero(is_settled), left])
 
 
 def _has_nothing(job: Job, contexts: Array) -> bool:

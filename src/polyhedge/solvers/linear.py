@@ -33,8 +33,6 @@ _STATUS = {
 _SMALL = 2_000
 """Columns up to which searches do not start anew at their root. HiGHS 1.15 may lose the optimum when it does; a small
 program gains nothing by it (18 ms instead of 17 without)."""
-_SHARPER = 2.0**17
-"""What makes `SOLVER` a few dozen roundings."""
 
 
 class LinearSolver:
@@ -46,7 +44,7 @@ class LinearSolver:
     A program of dense rows, such as cuts, leaves nothing to presolve, which then takes most of the time: say so.
 
     HiGHS sees the program in its own units, or from a given scaling, with costs measured by the largest of each solve,
-    because its tolerances are absolute. Where its answer is right to these but not to rounding, it is sharpened.
+    because its tolerances are absolute.
     """
 
     def __init__(
@@ -83,13 +81,13 @@ class LinearSolver:
             self.options["mip_max_nodes"] = min(max_nodes, 2**31 - 1)
         self.highs = self._highs()
 
-    def _highs(self, sharper: float = 1.0) -> highspy.Highs:
-        """HiGHS with the present numbers, costs and limits `sharper` times as large; empty where it refuses them.
+    def _highs(self) -> highspy.Highs:
+        """HiGHS with the present numbers; empty where it refuses them.
 
         HiGHS keeps half of a program that it refuses, and dies of a later change to it.
         """
         highs = self._empty()
-        is_refused = highs.passModel(self._model(sharper)) == highspy.HighsStatus.kError
+        is_refused = highs.passModel(self._model()) == highspy.HighsStatus.kError
         return self._empty() if is_refused else highs
 
     def _empty(self) -> highspy.Highs:
@@ -137,16 +135,16 @@ class LinearSolver:
         self._is_tightest[rows[order[np.flatnonzero(np.diff(side, prepend=-1))]]] = True
         return lower, upper
 
-    def _model(self, sharper: float) -> highspy.HighsLp:
+    def _model(self) -> highspy.HighsLp:
         program = self.program
         A = scaled(program.A, self.scaling.rows, self.scaling.columns)
         if len(self.rows) < A.shape[0]:
             A = sp.csr_array(A[self.rows])
-        limits = sharper * self.verifier.limits(program.b)
+        limits = self.verifier.limits(program.b)
         b = limits[self.rows]
         lp = highspy.HighsLp()
         lp.num_col_, lp.num_row_ = len(program.c), len(self.rows)
-        lp.col_cost_ = sharper * self._costs()
+        lp.col_cost_ = self._costs()
         lp.col_lower_, lp.col_upper_ = self._bounds(limits)
         lp.row_upper_ = b
         lp.row_lower_ = np.where(self.is_equation[self.rows], b, -highspy.kHighsInf)
@@ -235,8 +233,6 @@ class LinearSolver:
         if len(self.program.integer):
             is_questionable = _STATUS.get(status) is Status.OPTIMAL and solution.status is Status.FAILED
             return self._read(self.highs, self._without_presolve()) if is_questionable else solution
-        if status == highspy.HighsModelStatus.kOptimal and not self.verifier.is_sharp(self.program, solution):
-            solution = self._sharpened(solution)
         if _STATUS.get(status, Status.OPTIMAL) is Status.OPTIMAL and solution.status is not Status.OPTIMAL:
             solution = self._by_cones(solution)
         return settled(self.program, solution)
@@ -256,18 +252,6 @@ class LinearSolver:
         """Solve whole numbers without presolve, where the answer of `solve` contradicts what is known."""
         self.highs.clearSolver()
         return self._read(self.highs, self._without_presolve())
-
-    def _sharpened(self, solution: Solution) -> Solution:
-        """Go on from the last basis with all numbers so large that the tolerances are next to rounding errors."""
-        highs = self._highs(_SHARPER)
-        highs.setOptionValue("presolve", "off")
-        highs.setBasis(self.highs.getBasis())
-        self._run(highs)
-        status = highs.getModelStatus()
-        if status != highspy.HighsModelStatus.kOptimal:
-            return solution
-        sharper = self._read(highs, status, _SHARPER)
-        return sharper if sharper.gap <= solution.gap or self.verifier.is_sharp(self.program, sharper) else solution
 
     def active_rows(self) -> Mask | None:
         """The rows that define the last basic solution; None where no basis or a free column says otherwise."""
@@ -299,12 +283,12 @@ class LinearSolver:
             highs.setOptionValue("time_limit", highs.getRunTime() + self.time_limit)
         highs.run()
 
-    def _read(self, highs: highspy.Highs, highs_status: highspy.HighsModelStatus, sharper: float = 1.0) -> Solution:
+    def _read(self, highs: highspy.Highs, highs_status: highspy.HighsModelStatus) -> Solution:
         status = _STATUS.get(highs_status, Status.FAILED)
         program, scaling = self.program, self.scaling
         n = len(program.c)
         info, solution = highs.getInfo(), highs.getSolution()
-        x = np.array(solution.col_value) / sharper
+        x = np.array(solution.col_value)
         if status is Status.STOPPED_EARLY and not solution.value_valid:
             status = Status.FAILED
         if not status.has_solution or len(x) != n:
@@ -314,7 +298,7 @@ class LinearSolver:
             gap = self.cost * (float(self._costs() @ inside) - float(info.mip_dual_bound))
             whole = self.verifier.verify_integer(program, x, gap, self.cost, self.tolerance)
             return replace(whole, n_nodes=max(int(info.mip_node_count), 0))
-        y = self._duals(np.array(solution.row_dual), np.array(solution.col_dual)) / sharper
+        y = self._duals(np.array(solution.row_dual), np.array(solution.col_dual))
         point = Solution(
             scaling.origin + scaling.columns * x, scaling.prices + self.cost * scaling.rows * y, np.nan, status
         )

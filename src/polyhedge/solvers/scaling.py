@@ -23,7 +23,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import cg
 
 from polyhedge._support.validation import Array, Indices, Mask
@@ -278,42 +277,9 @@ def balance(program: ConicProgram, before: Scaling | None = None) -> tuple[Array
         units[turn[upper]] = before.rows[upper] / units[group[upper]]
         equations.add(1 / np.concatenate([units, before.columns, [1 / before.cost]]), _PULL, np.arange(size))
     exponents = equations.solve(fixed=n_groups + program.integer)
-    if before is None:
-        exponents += _whole_gauge(program, group, n_groups, exponents)
     exponents = np.append(exponents, 0.0)
     powers = 2.0 ** np.floor(exponents + 0.5 + _NEITHER)
     return powers[group] * powers[turn] ** sign, powers[n_groups:-2], float(1 / powers[-2])
-
-
-def _whole_gauge(program: ConicProgram, group: Indices, n_groups: int, exponents: Array) -> Array:
-    """What makes exponents whole where nothing says how large columns are: rounding is then the same in every unit.
-
-    Rows times a number, and columns divided by it, are the same program where limits are 0. How large the columns of a
-    part are is told by a limit that is not 0, by a square in the costs or by a whole number.
-    """
-    size, columns = len(exponents), n_groups + np.arange(len(program.c))
-    nothing = np.zeros(size)
-    if len(program.b) and program.b.all():
-        return nothing
-    (row, column), priced = _places(program.A), columns[program.c != 0]
-    there = program.A.data != 0
-    first = np.append(group[row[there]], priced)
-    second = np.append(columns[column[there]], np.full(len(priced), size - 1))
-    links = sp.coo_array((np.ones(len(first)), (first, second)), shape=(size, size))
-    n_parts, part = connected_components(links, directed=False)
-    is_told = np.ones(n_parts, dtype=bool)
-    is_told[part[columns]] = False
-    told = [group[program.b != 0], columns[program.integer]]
-    told += [] if program.P is None else [columns[_places(program.P)[0]]]
-    is_told[part[np.concatenate(told)]] = True
-    if is_told.all():
-        return nothing
-    sign = np.ones(size)
-    sign[columns] = -1.0
-    anchor = np.full(n_parts, size)
-    np.minimum.at(anchor, part, np.arange(size))
-    moves = sign[anchor] * (np.round(exponents[anchor]) - exponents[anchor])
-    return np.where(is_told[part], 0.0, sign * moves[part])
 
 
 def _places(matrix: sp.csr_array) -> tuple[Indices, Indices]:

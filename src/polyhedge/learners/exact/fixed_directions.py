@@ -20,7 +20,7 @@ from polyhedge.learners.exact.mixing import Master, Tangent, star_inequality
 from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.problems.segment import quadratic_base
 from polyhedge.robust.engine.parametric import ContextSolver, level_program
-from polyhedge.robust.sharp_levels import sharp_levels
+from polyhedge.robust.warm_starts import sharp_levels
 from polyhedge.solvers.program import SolverError, Status
 
 # The closed form looks at every pair of pieces for each context.

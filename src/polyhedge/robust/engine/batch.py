@@ -186,11 +186,10 @@ def decide_in_batch(
     *,
     n_jobs: int | None = None,
     progress: Progress | None = None,
-    fewest: int = WORTH_A_POOL,
 ) -> BatchDecisions:
     """What critical regions can prove; all contexts stay open where they do not apply or are fewer than worth it."""
     engine = None
-    if len(centers) >= fewest:
+    if len(centers) >= WORTH_A_POOL:
         middle = centers.mean(axis=0)
         engine = batch_engine(counterpart, middle, np.abs(centers - middle).mean(axis=0))
     if engine is None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from polyhedge.problems import DecisionProblem
-from polyhedge.robust import decide, decide_each
-from polyhedge.robust.each_context import has_segment
+from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron
+from polyhedge_study.each_context import decide_each, has_segment
 from polyhedge_study.inside import Array
 
 # Half-widths of a candidate are log-uniform between the inverse of this and this.

@@ -20,9 +20,9 @@ import numpy as np
 from scipy.stats import gaussian_kde
 
 from polyhedge.calibration import conformal_radius
-from polyhedge.robust import decide_each
 from polyhedge.sets import UnionOfBalls, Volume
 from polyhedge_study.baselines.fitted import fit_predictor
+from polyhedge_study.each_context import decide_each
 from polyhedge_study.hull_volume import hull_volume
 from polyhedge_study.inside import Array
 from polyhedge_study.measure import Measured, least_mean, measure_decisions, measure_set

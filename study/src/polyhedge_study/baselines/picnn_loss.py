@@ -22,8 +22,8 @@ import numpy as np
 
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.segment import FixedLines, Segment
-from polyhedge.robust.each_context import least_maximum
 from polyhedge_study.baselines.picnn_network import Contacts
+from polyhedge_study.each_context import least_maximum
 from polyhedge_study.inside import Array
 from polyhedge_study.nets.net_decisions import NetSets, oriented, saddles_along
 from polyhedge_study.nets.net_saddle import Saddle, supports

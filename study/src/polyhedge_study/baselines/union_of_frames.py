@@ -9,10 +9,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from polyhedge.problems import DecisionProblem
-from polyhedge.robust import Decisions, decide_each
+from polyhedge.robust import Decisions
 from polyhedge.sets import Shape, Volume
 from polyhedge.solvers.program import Cone, ConicForm
 from polyhedge_study.baselines.frames import Frame
+from polyhedge_study.each_context import decide_each
 from polyhedge_study.inside import Array, Mask
 
 

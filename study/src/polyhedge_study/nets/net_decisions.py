@@ -10,7 +10,7 @@ from polyhedge.decisions import Decisions
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.segment import Segment
 from polyhedge.robust.decide import decide
-from polyhedge.robust.each_context import decide_each, decisions_at, has_segment, side_by_side
+from polyhedge_study.each_context import decide_each, decisions_at, has_segment, side_by_side
 from polyhedge_study.inside import Array, Indices, Mask
 from polyhedge_study.nets.convex_nets import ConvexNets
 from polyhedge_study.nets.net_saddle import PARALLEL, Line, Saddle, find_saddles, supports
