@@ -105,11 +105,6 @@ class CutReach:
             reach.multipliers[k] = solution.y[:n_own]
         return True
 
-    def forget(self) -> None:
-        """Begin anew: what comes next does not depend on what was searched before."""
-        if self._solver is not None:
-            self._solver.highs.clearSolver()
-
     def _cut_solver(self, center: Array) -> LinearSolver:
         rows = len(self.form.g) + np.arange(len(self.h))
         if self._solver is None:

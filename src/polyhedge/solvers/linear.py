@@ -76,7 +76,7 @@ class LinearSolver:
             "mip_allow_restart": len(program.c) > _SMALL,
             "presolve": "choose" if presolve else "off",
         } | dict(solver_in_force().highs)
-        self.time_limit = seconds_allowed(time_limit)
+        self.time_limit, self._has_changed_entries = seconds_allowed(time_limit), False
         if max_nodes is not None:
             self.options["mip_max_nodes"] = min(max_nodes, 2**31 - 1)
         self.highs = self._highs()
@@ -185,7 +185,7 @@ class LinearSolver:
             if is_told:
                 self.highs.changeCoeff(int(self.row_position[row]), column, inside)
         if len(rows):
-            self.verifier = Verifier(self.program, self.scaling)
+            self.verifier, self._has_changed_entries = Verifier(self.program, self.scaling), True
 
     def solve_with(self, entries: Indices, values: Array) -> Solution:
         """Set stored entries of the matrix, by their places in it, and solve as if it were the first time.
@@ -207,9 +207,20 @@ class LinearSolver:
         lower = np.where(self.is_equation[self.varying], limits, -highspy.kHighsInf)
         self.highs.changeRowsBounds(len(rows), rows.astype(np.int32), lower, limits)
 
+    def forget(self) -> None:
+        """Drop the last basis, so that the next answer depends on the numbers alone.
+
+        HiGHS may keep changed entries in another order, in which it finds another of several solutions. So it gets the
+        whole program again if entries have changed.
+        """
+        if self._has_changed_entries:
+            self.highs, self._has_changed_entries = self._empty(), False
+        else:
+            self.highs.clearSolver()
+
     def solve_anew(self) -> Solution:
         """Solve as if it were the first time: the answer depends on the present numbers alone."""
-        self.highs.clearSolver()
+        self.forget()
         return self.solve()
 
     def solve(self) -> Solution:

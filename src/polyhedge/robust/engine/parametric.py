@@ -92,7 +92,7 @@ class ContextSolver:
     def forget(self) -> None:
         """Begin anew: what comes next does not depend on what was solved before."""
         if hasattr(self, "solver"):
-            self.solver.highs.clearSolver()
+            self.solver.forget()
 
     def solve(self, center: Array) -> Solution:
         """The solution at one prediction."""
