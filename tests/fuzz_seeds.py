@@ -32,7 +32,7 @@ from polyhedge.planning.residual_distributions import fit_distribution
 from polyhedge.planning.risk import Risk
 from polyhedge.predictors.schema import Column, Schema
 from polyhedge.predictors.selection import make_predictor
-from polyhedge.regions import Guard
+from polyhedge.regions import CostGuard
 
 X, Y = ph.data.make_synthetic(160, rng=np.random.default_rng(0))
 FEW = 60
@@ -228,7 +228,7 @@ def without_selection(problem: ph.DecisionProblem) -> ph.RobustDecider:
     levels = (0.5,) if distribution.weights else (0.5, 0.7, 0.9)
     cost = PlannedCost(distribution, PlannedBy(distribution.name, levels, 1.5))
     policy = ScenarioPolicy(problem, planners, weights, (cost,), (1.0,), report)
-    family = Guard(problem, predictor, policy)
+    family = CostGuard(problem, predictor, policy)
     decider.model_ = replace(decider.model_, family=family, record=replace(record, learn_result=None))
     # Each row is planned for: these are enough for a radius at alpha = 0.3.
     return decider.recalibrate(X[FEW : FEW + 15], Y[FEW : FEW + 15])

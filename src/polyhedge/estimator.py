@@ -56,7 +56,7 @@ from polyhedge.predictors.selection import is_auto, is_made_here, prepare, reads
 from polyhedge.predictors.weights import check_weights
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import parameter_rows
-from polyhedge.regions import Grid, Guard, RegionFamily, ScaledSet, SetPolicy
+from polyhedge.regions import CostGuard, LearnedSet, RegionFamily, SetPolicy
 from polyhedge.robust.threads import one_blas_thread
 from polyhedge.settings import (
     CAUTION,
@@ -382,13 +382,12 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         sets, n_learn, calibrate_rows, reference = self._learn(given)
         family: RegionFamily = sets
         if is_cost:
-            learned = sets.predictor.predict(take_rows(given.X, given.split.learn))
             costs = None if sets.ties is None else MeanCost(given.problem, sets.ties.points)
             policy = SetPolicy(replace(sets, ties=None), costs=costs)
-            family = Guard(given.problem, sets.predictor, policy, Grid.of(learned))
+            family = CostGuard(given.problem, sets.predictor, policy)
         return family, n_learn, calibrate_rows, reference
 
-    def _learn(self, given: Given) -> tuple[ScaledSet, int, IndexArray, dict[str, Array]]:
+    def _learn(self, given: Given) -> tuple[LearnedSet, int, IndexArray, dict[str, Array]]:
         """The learned set around the prediction."""
         X, Y, split, labels, predictor = given.X, given.Y, given.split, given.groups, given.make()
         if predictor.needs_training:
@@ -406,7 +405,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
             )
         if self.learn_result_.interrupted and not learner.needs.keep_interrupted:
             raise KeyboardInterrupt("fit was interrupted: learn_result_ has the best set so far, without a radius.")
-        sets = ScaledSet(given.problem, predictor, self.learn_result_.set, spread)
+        sets = LearnedSet(given.problem, predictor, self.learn_result_.set, spread)
         placed = sets.around(centers, take_rows(X, learn_rows))
         sets = replace(sets, ties=LeastMean.of(given.problem, placed.residuals(Y[learn_rows])))
         return sets, len(learn_rows), calibrate_rows, reference

@@ -24,7 +24,7 @@ from polyhedge.model import Model
 from polyhedge.planning import PolicyReport
 from polyhedge.predictors.regressor import Predictor
 from polyhedge.problems import DecisionProblem
-from polyhedge.regions import ScaledSet
+from polyhedge.regions import LearnedSet
 from polyhedge.sets import Shape
 from polyhedge.solvers.options import solver_of
 from polyhedge.summary import guarantee_of, promised_by, summary_of
@@ -99,7 +99,7 @@ class FittedAttributes:
     def learn_result_(self) -> None:
         del vars(self)["learn_result_"]
 
-    def _sets(self, name: str, error: type[Exception] = AttributeError) -> ScaledSet:
+    def _sets(self, name: str, error: type[Exception] = AttributeError) -> LearnedSet:
         try:
             return self._model.sets
         except AttributeError as missing:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from polyhedge._support.alignment import names_of, select_columns
 from polyhedge._support.frames import as_pandas, backend_of, from_dictionaries, row_labels
 from polyhedge._support.validation import Array, Indices, numbers_of
-from polyhedge.calibration import Calibration, Calibrator, Radii, Rows
+from polyhedge.calibration import Calibration, Calibrator, Radii, Rows, score_tolerance
 from polyhedge.calibration.labels import as_values, check_row_labels
 from polyhedge.data import Split, digest_rows, take_rows
 from polyhedge.decisions import Labels, no_decisions
@@ -30,8 +30,8 @@ from polyhedge.predictors.selection import is_made_here
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.checks import check_outcomes
 from polyhedge.problems.parameters import ProblemParameter, from_columns, parameter_rows
-from polyhedge.regions import PlacedRegions, RegionFamily, ScaledSet, Work
-from polyhedge.regions.family import DEFAULT_WORK, no_set
+from polyhedge.regions import LearnedSet, RegionFamily, Regions, Work
+from polyhedge.regions.family import DEFAULT_WORK
 from polyhedge.robust import Decisions
 from polyhedge.robust.threads import one_blas_thread
 from polyhedge.sets import Region, Volume
@@ -82,7 +82,7 @@ class Record:
 class Placed:
     """The regions of a model at N rows, with their radii and what is odd about them."""
 
-    regions: PlacedRegions
+    regions: Regions
     radii: Array
     notes: Mapping[int, str]
     guarantee: str
@@ -129,10 +129,10 @@ class Model:
         return self.family.guarantee
 
     @property
-    def sets(self) -> ScaledSet:
+    def sets(self) -> LearnedSet:
         """The sets whose shape was learned; an AttributeError where none was."""
         if self.family.sets is None:
-            raise no_set(self.family)
+            raise self.family.no_set()
         return self.family.sets
 
     @property
@@ -375,6 +375,8 @@ def calibrated_radii(
     """
     with one_blas_thread():
         scores = scores_of(family, features, outcomes, values)
+    if not family.scores_are_steps:  # steps are integers, which differ by no rounding
+        scores = scores + score_tolerance(scores)
     rows = Rows(features, len(scores), groups, labels)
     try:
         radii = calibrator.calibrate(scores, rows, alpha)

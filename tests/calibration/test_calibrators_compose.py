@@ -61,7 +61,7 @@ class TestRowLabels:
         scores, labels = decider.model_.scores(X[own], Y[own]), LABELS[own]
         found = decider.decide(X[:2], labels=["b", "a"])
         assert found.radii is not None
-        assert found.radii.tolist() == [conformal_radius(scores[labels == name], 0.1) for name in "ba"]
+        assert found.radii == pytest.approx([conformal_radius(scores[labels == name], 0.1) for name in "ba"], abs=1e-8)
         assert "in each of 2 categories with probability at least 0.9" in decider.promise_
 
     @GUARANTEES
@@ -74,7 +74,7 @@ class TestRowLabels:
         with pytest.warns(RuntimeWarning, match=r"1 of 3 decisions: .* The calibration rows are too unlike this row"):
             found = decider.decide(X[:3], labels=new)
         assert found.radii is not None
-        assert found.radii.tolist() == by_column.at(Rows(new[:, None], 3)).tolist()
+        assert found.radii == pytest.approx(by_column.at(Rows(new[:, None], 3)), abs=1e-8)
 
     @pytest.mark.parametrize(("kind", "labels"), [("labels", LABELS[:40]), ("weights", WEIGHTS[:40])])
     def test_all_that_a_decider_does_takes_them_and_a_file_keeps_that(
@@ -203,7 +203,8 @@ def test_near_copies_are_counted_once_or_refused_with_the_reason(
     scores, kinds = decider.model_.scores(X[own], Y[own]), GROUPS[own] % 2
     one = np.ones(len(own), dtype=bool) if calibration == Marginal() else kinds == 1
     given: Any = {} if calibration == Marginal() else {"labels": ["a"]}
-    assert decider.decide(X[:1], **given).radii == grouped_radius(scores[one], GROUPS[own][one], 0.2)
+    expected = grouped_radius(scores[one], GROUPS[own][one], 0.2)
+    assert decider.decide(X[:1], **given).radii == pytest.approx(expected, abs=1e-8)
     assert "a row of a new group" in decider.promise_
     with pytest.raises(ValueError, match="calibrated with groups of near-copies"):
         decider.refresh(X, Y, **({} if calibration == Marginal() else {"labels": LABELS}))

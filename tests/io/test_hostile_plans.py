@@ -87,8 +87,6 @@ REFUSED = {
     "a thousand levels": ((*PLANNED, "levels"), np.linspace(0.1, 0.9, 1000).tolist(), "1 to 20 growing levels"),
     "a price below zero": ((*PLANNED, "price"), -1.0, "a price from 0 upwards"),
     "a price that is no number": ((*PLANNED, "price"), float("nan"), "a price from 0 upwards"),
-    "a grid of other outcomes": (("grid",), {"origin": np.zeros(3), "step": np.ones(3)}, "2 origins and steps"),
-    "a grid that goes back": (("grid",), {"origin": np.zeros(2), "step": -np.ones(2)}, "must not be negative"),
     "a bound in words": ((*ENTRY, "bound"), "much", "could not convert string to float"),
     "no bound": ((*ENTRY, "bound"), None, "must be a string or a real number"),
     "shares beyond all": ((*ENTRY, "share"), 7.0, "must add up to 1"),

@@ -20,7 +20,7 @@ import polyhedge as ph
 from polyhedge.app import cli
 from polyhedge.calibration import Calibrator, Marginal, Online
 from polyhedge.monitoring.row_keys import row_keys
-from polyhedge.regions.cost_guard import PlacedGuard, Planned
+from polyhedge.regions import GuardRegions, PlannedDecisions
 
 
 def rows(n: int, seed: int) -> tuple[Any, Any]:
@@ -73,8 +73,8 @@ def test_radius_behind_a_bound_is_never_too_small_by_rounding() -> None:
     """A row whose score is the radius itself is covered, although v + r - v may be less than r in floats."""
     rng, n = np.random.default_rng(0), 2000
     v, r = 1e3 * rng.normal(size=n), rng.normal(size=n)
-    planned = Planned(np.zeros((n, 1)), v, np.full(n, ph.Status.FINISHED, dtype=object))
-    placed = PlacedGuard(fitted().problem_, np.zeros((n, 1)), np.zeros((n, 0)), planned)
+    planned = PlannedDecisions(np.zeros((n, 1)), v, np.full(n, ph.Status.FINISHED, dtype=object))
+    placed = GuardRegions(fitted().problem_, np.zeros((n, 1)), np.zeros((n, 0)), planned)
     found = placed.radii_of(v + r, own=np.zeros(n))
     assert (v + r - v < r).any()
     assert (found >= r).all()

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LinearRegression
 
 import polyhedge as ph
-from polyhedge.planning import MarginPath, PolicyReport, margin_path
+from polyhedge.planning import MarginPolicy, PolicyReport, margin_path
 from polyhedge.planning.costs import PlanProblem
 from polyhedge.planning.fullest_margins import fullest_margins
 from polyhedge.planning.margins import fit_margins
@@ -39,13 +39,13 @@ def rows(n: int, seed: int = 21) -> tuple[Floats, Floats]:
     return X, np.column_stack([first, 6 + X[:, 1] + rng.exponential(1, size=n)])
 
 
-def path_of(problem: ph.DecisionProblem) -> MarginPath:
+def path_of(problem: ph.DecisionProblem) -> MarginPolicy:
     X, Y = rows(150)
     samples = DevelopmentRows(X, centers_of(X), Y, np.zeros((150, 0)), np.arange(150) % 3)
     distribution = fit_distribution("scaled", samples, 0)
     planner = fit_margins(PlanProblem(problem), distribution, 0.8, X, samples.centers, samples.values)
     report = PolicyReport((Entry("margins", "scaled", 3.0, 2.0, 1.0),), 0.2, 0.5, 150, "did best")
-    return MarginPath(planner, (0.8, 1.5, 4.0), (0.5, 1.0, 2.0), 0.8, report)
+    return MarginPolicy(planner, (0.8, 1.5, 4.0), (0.5, 1.0, 2.0), 0.8, report)
 
 
 def centers_of(X: Floats) -> Floats:

@@ -24,7 +24,7 @@ import polyhedge.app.words as ph_words
 from polyhedge.app import cli
 from polyhedge.calibration import ByCategory
 from polyhedge.decisions import all_optimal
-from polyhedge.planning import MarginPath, PolicyReport, margin_path, path_from
+from polyhedge.planning import MarginPolicy, PolicyReport, margin_path, path_from
 from polyhedge.planning.costs import PlanProblem
 from polyhedge.planning.margins import MarginPlanner, fit_margins, limits_of
 from polyhedge.planning.report import Entry
@@ -32,7 +32,7 @@ from polyhedge.planning.residual_distributions import DevelopmentRows, ResidualD
 from polyhedge.planning.risk import JointCost, Risk
 from polyhedge.predictors.regressor import as_predictor
 from polyhedge.problems import DecisionProblem
-from polyhedge.regions import Path, Planned
+from polyhedge.regions import MarginPath, PathPolicy, PlannedDecisions
 
 Floats = NDArray[np.float64]
 
@@ -97,11 +97,12 @@ def test_a_path_names_the_dearest_outcome_of_its_law_that_keeps_the_promise(
 
 
 @dataclass(frozen=True, eq=False)
-class Wild:
+class Wild(PathPolicy):
     """A path whose steps are in no order: bounds and decisions go up and down with the row and the step."""
 
     n_steps: int = 7
     kind: ClassVar[str] = "wild"
+    report: ClassVar[None] = None
 
     def at(self, features: Any, centers: Floats, values: Floats, work: Any = None) -> WildSteps:
         return WildSteps(np.asarray(features))
@@ -114,18 +115,18 @@ class Wild:
 class WildSteps:
     X: Floats
 
-    def decide(self, step: int, rows: Any) -> Planned:
+    def decide(self, step: int, rows: Any) -> PlannedDecisions:
         x = self.X[rows, 0]
         z = np.column_stack([1.5 + np.sin(5 * step + x), 1.5 + np.cos(3 * step - x)])
         v = 10 + 4 * np.sin(7.0 * step + 3 * x)
         z[(x > 1.5) & (step == 3)] = np.nan
-        return Planned(z, v, all_optimal(len(x)), (), v)
+        return PlannedDecisions(z, v, all_optimal(len(x)), (), v)
 
     def take(self, rows: Any) -> WildSteps:
         return WildSteps(self.X[rows])
 
 
-WILD = Path(PROBLEM, as_predictor("precomputed", 2), Wild())
+WILD = MarginPath(PROBLEM, as_predictor("precomputed", 2), Wild())
 
 
 def kept_by_hand(x: Floats, y: Floats) -> list[bool]:
@@ -171,7 +172,7 @@ def test_promise_is_kept_as_often_as_said_on_a_path_that_is_not_monotone() -> No
     assert stats.binom.cdf(kept, 150, 0.7) > 1e-5
 
 
-def assert_scores_say_where_the_promise_is_kept(family: Path, X: Floats, Y: Floats, scores: Floats) -> None:
+def assert_scores_say_where_the_promise_is_kept(family: MarginPath, X: Floats, Y: Floats, scores: Floats) -> None:
     """At every radius: a score is at most the radius just where the promise is kept at its step and at all later."""
     n_steps, placed = family.policy.n_steps, family.at(X)
     kept = np.array([held(family.problem, placed.decide(np.full(len(X), float(k))), Y) for k in range(n_steps)])
@@ -223,11 +224,11 @@ def planner_of(problem: DecisionProblem, name: str = "scaled") -> tuple[MarginPl
     return planner, X[:6], centers[:6]
 
 
-def path_of(problem: DecisionProblem) -> tuple[MarginPath, Floats, Floats]:
+def path_of(problem: DecisionProblem) -> tuple[MarginPolicy, Floats, Floats]:
     """A path of few steps without a selection, some rows and their centres."""
     planner, X, centers = planner_of(problem)
     report = PolicyReport((Entry("margins", "scaled", 3.0, 2.0, 1.0),), 0.2, 0.5, 150, "did best")
-    return MarginPath(planner, (0.3, 0.8, 1.5, 4.0), (0.5, 1.0, 1.5, 2.0), 0.8, report), X, centers
+    return MarginPolicy(planner, (0.3, 0.8, 1.5, 4.0), (0.5, 1.0, 1.5, 2.0), 0.8, report), X, centers
 
 
 @pytest.mark.parametrize("margin", [0.5, 1.0, 2.0])
@@ -307,7 +308,7 @@ def test_more_margin_than_there_is_room_for_gives_the_most_cautious_decision(ord
 
 def test_row_without_any_plan_scores_infinity_and_is_refused_later() -> None:
     path, _, _ = path_of(PROBLEM)
-    family = Path(PROBLEM, as_predictor("precomputed", 2), path)
+    family = MarginPath(PROBLEM, as_predictor("precomputed", 2), path)
     placed = family.at(np.array([[1.5, 1.5], [-0.5, -0.5]]))  # contents below zero: no amount suffices
     assert np.isfinite(placed.scores(np.full((2, 2), 1.6))).tolist() == [True, False]
     found = placed.decide(np.full(2, 3.0))
@@ -322,7 +323,7 @@ def test_decision_is_called_optimal_only_where_no_lie_of_a_solver_can_have_spoil
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path, X, centers = path_of(PROBLEM)
-    family, everyone, values = Path(PROBLEM, as_predictor("precomputed", 2), path), np.arange(3), np.zeros((3, 0))
+    family, everyone, values = MarginPath(PROBLEM, as_predictor("precomputed", 2), path), np.arange(3), np.zeros((3, 0))
     X, centers = X[:3], centers[:3]
     honest = path.at(X, centers, values).decide(2, everyone)
     assert set(honest.status) == {ph.Status.OPTIMAL}
@@ -566,7 +567,7 @@ def test_command_line_plans_for_uncertain_constraints(tmp_path: FilePath) -> Non
 
 def test_refreshed_path_keeps_its_margins_and_is_calibrated_anew(decider: ph.RobustDecider) -> None:
     old, new = decider.model_, deepcopy(decider).refresh(*rows(400, 15)).model_
-    assert isinstance(new.family, Path)
+    assert isinstance(new.family, MarginPath)
     assert (new.family.policy.margins, new.family.policy.spreads) == (
         old.family.policy.margins,
         old.family.policy.spreads,
@@ -588,6 +589,6 @@ def test_bound_grows_along_the_path_where_costs_are_skewed() -> None:
     planner = fit_margins(
         PlanProblem(problem), fit_distribution("uniform", samples, 0), 0.6, X, samples.centers, samples.values
     )
-    path = MarginPath(planner, (0.5, 2.0), (1.0, 9.0), 0.6, PolicyReport((), 0.2, 0.5, 1))
-    placed = Path(problem, as_predictor("precomputed", 2), path).at(samples.centers)
+    path = MarginPolicy(planner, (0.5, 2.0), (1.0, 9.0), 0.6, PolicyReport((), 0.2, 0.5, 1))
+    placed = MarginPath(problem, as_predictor("precomputed", 2), path).at(samples.centers)
     assert np.isfinite(placed.scores(Y)).mean() > 0.9

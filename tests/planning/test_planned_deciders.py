@@ -27,8 +27,8 @@ from polyhedge.planning.report import Entry
 from polyhedge.planning.residual_distributions import DevelopmentRows, fit_distribution
 from polyhedge.planning.risk import Risk
 from polyhedge.predictors.regressor import as_predictor
-from polyhedge.regions import Guard, PlacedGuard, Planned
-from polyhedge.regions.cost_levels import dearest_within
+from polyhedge.regions import CostGuard, GuardRegions, PlannedDecisions
+from polyhedge.regions.cost_guard import most_expensive_within
 from polyhedge.settings import guarantee_in_force
 from shared import codes
 
@@ -54,8 +54,8 @@ def test_bound_is_the_planned_cost_plus_one_radius(fitted):
     guard, rows = decider.model_.family, calibrated_on(decider)
     scores = guard.at(X[rows]).scores(Y[rows])
     found, planned = decider.decide(X[:7]), guard.at(X[:7]).planned
-    assert decider.radius_ == conformal_radius(scores, 0.1)
-    assert (found.cost_bound == planned.v + decider.radius_).all()
+    assert decider.radius_ == pytest.approx(conformal_radius(scores, 0.1), abs=1e-8)
+    assert found.cost_bound == pytest.approx(planned.v + decider.radius_, rel=1e-9)
     assert (found.expected_cost <= found.cost_bound).all()
     assert found.to_frame()["expected_cost"].tolist() == found.expected_cost.tolist()
 
@@ -344,8 +344,8 @@ def by_formula() -> ph.DecisionProblem:
 
 def test_region_of_a_cost_without_pieces_contains_what_costs_at_most_the_bound():
     problem, z, Y = by_formula(), np.array([[0.3, 0.7]]), np.random.default_rng(0).uniform(-1.5, 3, size=(40, 2))
-    planned = Planned(z, np.array([6.0]), np.array([ph.Status.FINISHED], dtype=object))
-    region = PlacedGuard(problem, np.zeros((1, 2)), np.zeros((1, 0)), planned).region(0, 0.5)
+    planned = PlannedDecisions(z, np.array([6.0]), np.array([ph.Status.FINISHED], dtype=object))
+    region = GuardRegions(problem, np.zeros((1, 2)), np.zeros((1, 0)), planned).region(0, 0.5)
     can_come = (Y >= -1).all(axis=1)
     costs = problem.evaluate(np.tile(z, (can_come.sum(), 1)), Y[can_come])
     assert 0 < (costs <= 6.5).sum() < len(costs)
@@ -360,8 +360,8 @@ def test_region_of_a_cost_without_pieces_contains_what_costs_at_most_the_bound()
 def level(cost, bound=1.5, **more):
     """The region of a decision (0.3, 0.7) under a cost that is known by its formula alone."""
     problem = ph.DecisionProblem(decision=cp.Variable(2), cost=cost, constraints=[], n_outcomes=2, **more)
-    planned = Planned(np.array([[0.3, 0.7]]), np.array([bound]), np.array([ph.Status.FINISHED], dtype=object))
-    return PlacedGuard(problem, np.ones((1, 2)), np.zeros((1, 0)), planned).region(0, 0.0)
+    planned = PlannedDecisions(np.array([[0.3, 0.7]]), np.array([bound]), np.array([ph.Status.FINISHED], dtype=object))
+    return GuardRegions(problem, np.ones((1, 2)), np.zeros((1, 0)), planned).region(0, 0.0)
 
 
 def test_region_of_a_convex_cost_without_pieces_says_whether_it_ends():
@@ -393,9 +393,9 @@ def test_illustrated_outcome_is_within_the_known_support_and_the_bound():
     problem, z = by_formula(), np.array([0.3, 0.7])
     outcomes = np.array([[-2.0, 0.0], [0.0, 0.0], [1.0, 0.0], [9.0, 0.0]])
     costs = problem.evaluate(np.tile(z, (3, 1)), outcomes[1:])
-    found = dearest_within(problem, z, float(costs[1]) + 1e-9, outcomes, np.zeros(0))
+    found = most_expensive_within(problem, z, float(costs[1]) + 1e-9, outcomes, np.zeros(0))
     assert (found == outcomes[2]).all()
-    assert np.isnan(dearest_within(problem, z, -99.0, outcomes, np.zeros(0))).all()
+    assert np.isnan(most_expensive_within(problem, z, -99.0, outcomes, np.zeros(0))).all()
 
 
 @pytest.mark.needs("matplotlib")
@@ -417,8 +417,8 @@ def test_region_of_a_guard_is_drawn_within_a_frame(fitted):
 def test_region_of_a_guard_is_cut_by_what_is_known_of_outcomes():
     problem, centers = ph.problems.newsvendor(0.3, 0.7, 2), np.array([[2.0, 3.0]])
     z = np.array([[2.0, 3.0]])
-    planned = Planned(z, np.array([1.0]), np.array([ph.Status.FINISHED], dtype=object))
-    region = PlacedGuard(problem, centers, np.zeros((1, 0)), planned).region(0, 0.5)
+    planned = PlannedDecisions(z, np.array([1.0]), np.array([ph.Status.FINISHED], dtype=object))
+    region = GuardRegions(problem, centers, np.zeros((1, 0)), planned).region(0, 0.5)
     assert region.is_bounded
     assert region.contains([2.0, 3.0])
     assert not region.contains([-0.1, 3.0])  # cheap enough, but demand is never negative
@@ -526,7 +526,7 @@ def test_coverage_of_a_planned_decision_follows_its_exact_law():
     planner = fit_planner(seen, Rule("corrected", Risk(0.5)), distribution, X, rows.centers, rows.values)
     report = PolicyReport((Entry("one rule", "corrected", 0.0, 0.0, 1.0),), 0.1, 0.5, 200)
     policy = ScenarioPolicy(problem, (planner,), (1.0,), (PlannedCost.at_level(distribution, 0.8),), (1.0,), report)
-    guard = Guard(problem, predictor, policy)
+    guard = CostGuard(problem, predictor, policy)
     n, m = 400, 19
     scores = guard.at((fresh := ph.data.make_synthetic(n * (m + 1), rng=rng))[0]).scores(fresh[1]).reshape(n, m + 1)
     # The new row is held where its rank is at most k = 18 of 20: a binomial number of times.

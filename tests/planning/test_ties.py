@@ -11,7 +11,7 @@ import polyhedge as ph
 from polyhedge.planning import LeastMean
 from polyhedge.planning.separable import separable_of
 from polyhedge.predictors.regressor import as_predictor
-from polyhedge.regions import ScaledSet, Work
+from polyhedge.regions import LearnedSet, Work
 from polyhedge.robust import Adversary
 from polyhedge.sets import Box, Polyhedron
 
@@ -68,7 +68,7 @@ def placed(name: str, seed: int = 0):
     centers = np.full((n, d), 0.4) if is_even else 0.4 + 0.2 * rng.normal(size=(n, d))
     residuals = 0.25 * rng.normal(size=(60, d)) + 0.05 * rng.normal(size=d)
     scales = np.where(np.arange(n) % 2, 1.0, 0.8) if name == "newsvendor on a segment" else np.ones(n)
-    family = ScaledSet(problem, as_predictor("precomputed", d), shape, ties=LeastMean.of(problem, residuals))
+    family = LearnedSet(problem, as_predictor("precomputed", d), shape, ties=LeastMean.of(problem, residuals))
     values = 0.1 * rng.uniform(size=(n, 1)) if problem.parameters else None
     return replace(family.around(centers, centers, values), scales=scales), np.full(n, 1.0)
 
@@ -126,7 +126,7 @@ def test_a_decision_without_rival_stays_to_the_last_bit():
     for problem in (ph.problems.simplex_linear(np.zeros(4)), ph.problems.simplex_quadratic(np.zeros(2), 0.1)):
         d, rng = problem.n_outcomes, np.random.default_rng(1)
         ties = LeastMean.of(problem, rng.normal(size=(50, d)))
-        sets = ScaledSet(problem, as_predictor("precomputed", d), Box(np.linspace(0.5, 1, d)), ties=ties)
+        sets = LearnedSet(problem, as_predictor("precomputed", d), Box(np.linspace(0.5, 1, d)), ties=ties)
         centers = rng.normal(size=(200, d))
         at = sets.around(centers, centers)
         found = at.decide(np.ones(200))
@@ -198,7 +198,7 @@ def around_demand(name: str, n: int = 70):
     problem, shape, mean, is_scaled = CAPPED[name]
     rng, d = np.random.default_rng(5), problem.n_outcomes
     centers, residuals = mean + 0.7 * rng.normal(size=(n, d)), rng.normal(size=(300, d)) * np.linspace(0.7, 1.2, d)
-    family = ScaledSet(problem, as_predictor("precomputed", d), shape, ties=LeastMean.of(problem, residuals))
+    family = LearnedSet(problem, as_predictor("precomputed", d), shape, ties=LeastMean.of(problem, residuals))
     sets = family.around(centers, centers)
     return replace(sets, scales=np.where(np.arange(n) % 2, 1.2, 0.8)) if is_scaled else sets, np.full(n, 1.0)
 
@@ -269,7 +269,7 @@ def test_one_decision_that_costs_nothing_beyond_all_demand_is_the_same_in_any_co
     problem = ph.DecisionProblem(decision=z, cost=lambda z, u: 4 * cp.pos(u - z), constraints=limits, n_outcomes=1)
     rng = np.random.default_rng(0)
     centers, residuals = 3 + rng.normal(size=(70, 1)), rng.normal(size=(300, 1))
-    family = ScaledSet(problem, as_predictor("precomputed", 1), Box([1.0]), ties=LeastMean.of(problem, residuals))
+    family = LearnedSet(problem, as_predictor("precomputed", 1), Box([1.0]), ties=LeastMean.of(problem, residuals))
     sets, radii = family.around(centers, centers), np.ones(70)
     found = sets.decide(radii)
     assert sets.ties.mean_costs(sets, found.flat).max() < 1e-6
@@ -289,7 +289,7 @@ def test_units_and_where_zero_lies_change_no_choice_among_ties(mean, unit, price
         limits = [z >= o * k, cp.sum(z) <= (6 + 3 * o) * k]
         problem = ph.DecisionProblem(decision=z, cost=cost, constraints=limits, n_outcomes=3)
         ties, shape = LeastMean.of(problem, k * residuals), Box(k * np.array([1.3, 1.7, 2.0]))
-        family = ScaledSet(problem, as_predictor("precomputed", 3), shape, ties=ties)
+        family = LearnedSet(problem, as_predictor("precomputed", 3), shape, ties=ties)
         decisions = family.around((centers + o) * k, centers).decide(np.ones(40))
         assert decisions.may_tie.any()
         found.append(decisions.flat / k - o)

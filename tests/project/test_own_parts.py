@@ -37,12 +37,12 @@ from polyhedge.planning.residual_distributions import DevelopmentRows, ResidualD
 from polyhedge.planning.risk import Risk
 from polyhedge.plots.maps import _typical_label
 from polyhedge.predictors.regressor import as_predictor
-from polyhedge.regions import Guard, Planned, RegionFamily, ScaledSet, SetPolicy
+from polyhedge.regions import CostGuard, LearnedSet, PlannedDecisions, RegionFamily, SetPolicy
 
 CENTERS, Y = np.random.default_rng(0).normal(size=(2, 100, 2))
 PROBLEM = ph.problems.simplex_linear([0.0, 0.0])
 PREDICTOR = as_predictor("precomputed", 2)
-SETS = ScaledSet(PROBLEM, PREDICTOR, ph.Box([1.0, 1.0]))
+SETS = LearnedSet(PROBLEM, PREDICTOR, ph.Box([1.0, 1.0]))
 
 
 def decider_of(family: RegionFamily, calibrator: Any = None) -> ph.RobustDecider:
@@ -84,11 +84,15 @@ class Twice:
         return self.radii(2 * made.radius, made.alpha, made.n, scores=scores)
 
 
-class WiderSet(ScaledSet):
+class WiderSet(LearnedSet):
     """Regions of twice the radius, under the name of its parent."""
 
     def at(self, features: Any, values: Any = None, work: Any = None) -> Any:
         return replace(super().at(features, values), shape=ph.Box([2.0, 2.0]))
+
+
+def guard_of(policy: SetPolicy) -> CostGuard:
+    return CostGuard(PROBLEM, PREDICTOR, policy)
 
 
 class BolderPolicy(SetPolicy):
@@ -115,8 +119,8 @@ class TestFiles:
         ("family", "told"),
         [
             (WiderSet(PROBLEM, PREDICTOR, SETS.shape), "region family of type WiderSet"),
-            (Guard(PROBLEM, PREDICTOR, SetPolicy(WiderSet(PROBLEM, PREDICTOR, SETS.shape))), "set of type WiderSet"),
-            (Guard(PROBLEM, PREDICTOR, BolderPolicy(SETS)), "plan of type BolderPlan"),
+            (guard_of(SetPolicy(WiderSet(PROBLEM, PREDICTOR, SETS.shape))), "set of type WiderSet"),
+            (guard_of(BolderPolicy(SETS)), "policy of type BolderPolicy"),
         ],
         ids=["family", "set of a policy", "policy"],
     )
@@ -187,10 +191,10 @@ class TestReadBack:
             decider.save(path)
         assert [one.read_bytes() for one in tmp_path.iterdir()] == ([before] if is_loaded else [])
 
-    @pytest.mark.parametrize("family", [ScaledSet, Guard], ids=["set", "plan of a set"])
+    @pytest.mark.parametrize("family", [LearnedSet, CostGuard], ids=["set", "plan of a set"])
     def test_shape_that_is_stored_as_another_one_is_refused(self, family: Any, tmp_path: Path) -> None:
-        sets = ScaledSet(PROBLEM, PREDICTOR, Tilted([1.0, 1.0]))
-        made = sets if family is ScaledSet else Guard(PROBLEM, PREDICTOR, SetPolicy(sets, 1.0))
+        sets = LearnedSet(PROBLEM, PREDICTOR, Tilted([1.0, 1.0]))
+        made = sets if family is LearnedSet else guard_of(SetPolicy(sets, 1.0))
         with pytest.raises(ValueError, match="must decide as the decider does, and bounds would differ"):
             decider_of(made).save(tmp_path / "model.polyhedge")
         assert not list(tmp_path.iterdir())
@@ -286,7 +290,7 @@ class TestReading:
     ids=["objects", "texts", "list", "words"],
 )
 def test_statuses_are_members_however_they_came(status: Any) -> None:
-    decided = Planned(np.full((2, 2), 0.5), np.zeros(2), status).decisions(PROBLEM, np.array([1.0, np.nan]))
+    decided = PlannedDecisions(np.full((2, 2), 0.5), np.zeros(2), status).decisions(PROBLEM, np.array([1.0, np.nan]))
     assert all(type(each) is ph.Status for each in decided.status)
     assert decided.status[1] is ph.Status.FAILED  # without a bound nothing is proven
     assert decided.to_frame()["status"].tolist()[0] in ("finished", "optimal")
@@ -299,7 +303,7 @@ def test_status_that_is_none_is_refused_with_the_row_count_and_an_example() -> N
         (["optimal"], r"shape \(1,"),
     ):
         with pytest.raises(ValueError, match=rf"status must be a polyhedge.Status for each of 2 rows, .*{told}"):
-            Planned(np.full((2, 2), 0.5), np.zeros(2), np.array(status, dtype=object))
+            PlannedDecisions(np.full((2, 2), 0.5), np.zeros(2), np.array(status, dtype=object))
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from polyhedge.planning.levels import PlannedCost
 from polyhedge.planning.policies import Rule, fit_planner
 from polyhedge.planning.report import Entry
 from polyhedge.planning.residual_distributions import ResidualDistribution
-from polyhedge.regions import ScaledSet, SetPolicy
-from polyhedge.regions.cost_guard import PlacedGuard
+from polyhedge.regions import LearnedSet, SetPolicy
+from polyhedge.regions.cost_guard import GuardRegions
 from polyhedge.robust import decide
 from polyhedge.robust.counterpart import Counterpart
 from polyhedge.robust.engine.batch import batch_engine
@@ -388,7 +388,7 @@ def plan_of(problem: ph.DecisionProblem, is_robust: bool) -> Any:
     minimises."""
     if is_robust:
         predictor = ph.predictors.as_predictor("precomputed", 3)
-        return SetPolicy(ScaledSet(problem, predictor, HULL), 0.1)
+        return SetPolicy(LearnedSet(problem, predictor, HULL), 0.1)
     distribution, seen = ResidualDistribution("uniform", MANY[:9]), PlanProblem(problem)
     planner = fit_planner(seen, Rule("uniform"), distribution, MANY[:5], MANY[:5], np.zeros((5, 0)))
     report = PolicyReport((Entry("mean", "uniform", 0.0, 0.0, 1.0),), 0.1, 0.5, 5)
@@ -414,7 +414,7 @@ def test_a_planned_decision_is_called_optimal_only_where_no_lie_can_have_spoiled
         z = found.z[[status.has_solution for status in found.status]]
         assert (np.abs(z.sum(axis=1) - 2) <= 1e-5).all(), lie
         assert (z >= -1e-5).all(), lie
-        guarded = PlacedGuard(problem, CENTERS, np.zeros((2, 0)), found).decide(np.zeros(2))
+        guarded = GuardRegions(problem, CENTERS, np.zeros((2, 0)), found).decide(np.zeros(2))
         assert (guarded.gap[~guarded.is_optimal] > 0).all(), lie
 
 

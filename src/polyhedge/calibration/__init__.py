@@ -33,6 +33,7 @@ from polyhedge.calibration.radii import (
     n_followed,
     promises_each_label,
     reads_weights,
+    score_tolerance,
 )
 from polyhedge.calibration.rank import attained_rank, conformal_rank, minimum_samples
 from polyhedge.calibration.recent import Recent, RecentRadius
@@ -80,6 +81,7 @@ __all__ = [
     "radii_from_state",
     "radii_to_state",
     "reads_weights",
+    "score_tolerance",
     "takes_labels",
     "this_model_minimum",
     "this_model_rank",

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from polyhedge._support.validation import Array, Indices
-from polyhedge.calibration import Calibrator, Marginal, OneRadius, attained_rank
+from polyhedge.calibration import Calibrator, Marginal, OneRadius, attained_rank, score_tolerance
 from polyhedge.data import digest_rows
 from polyhedge.distributed.row_table import Parameters, decide_rows, require, table_features
 from polyhedge.model import Model, scores_of
@@ -108,6 +108,8 @@ def distributed_radius(
     radius = scores.of_rank(attained_rank(scores.n, alpha))
     if not np.isfinite(radius):
         raise ValueError(f"The conformal radius would be {radius}. Check the scores or raise alpha.")
+    if not model.family.scores_are_steps:
+        radius += score_tolerance(np.array([scores.low, scores.high_finite]))
     return OneRadius(radius, alpha, scores.n), scores.digest
 
 
@@ -119,6 +121,7 @@ class _Scores:
     n: int
     low: float
     high: float
+    high_finite: float
     digest: str = ""
 
     @classmethod
@@ -128,10 +131,10 @@ class _Scores:
         score = dask.delayed(_score_partition)
         scored = dask.persist(*(score(part, sent, outcomes) for part in frame.to_delayed()))
         parts = tuple(pair[0] for pair in scored)
-        counts, lows, highs, digests = zip(
+        counts, lows, highs, finite, digests = zip(
             *dask.compute(*(dask.delayed(_summary)(pair) for pair in scored)), strict=True
         )
-        return cls(parts, sum(counts), min(lows), max(highs), digest_rows(np.array(digests)))
+        return cls(parts, sum(counts), min(lows), max(highs), max(finite), digest_rows(np.array(digests)))
 
     def of_rank(self, k: int) -> float:
         """The k-th smallest score, exactly."""
@@ -168,11 +171,12 @@ def _score_partition(rows: Any, sent: _Sent, outcomes: list[str]) -> tuple[Array
     return scores, digest_rows(X, Y)
 
 
-def _summary(scored: tuple[Array, str]) -> tuple[int, float, float, str]:
+def _summary(scored: tuple[Array, str]) -> tuple[int, float, float, float, str]:
     scores, digest = scored
     if not len(scores):
-        return 0, np.inf, -np.inf, digest
-    return len(scores), float(scores.min()), float(scores.max()), digest
+        return 0, np.inf, -np.inf, -np.inf, digest
+    finite = scores.max(initial=-np.inf, where=np.isfinite(scores))
+    return len(scores), float(scores.min()), float(scores.max()), float(finite), digest
 
 
 def _edges(low: float, high: float) -> Array:

@@ -9,7 +9,7 @@ from polyhedge.io.sets import set_from_state, set_to_state, spread_from_state, s
 from polyhedge.learners import Spread
 from polyhedge.planning import (
     LeastMean,
-    MarginPath,
+    MarginPolicy,
     MeanCost,
     ScenarioPolicy,
     mean_cost_from,
@@ -19,8 +19,7 @@ from polyhedge.planning import (
 )
 from polyhedge.predictors.regressor import Predictor
 from polyhedge.problems import DecisionProblem
-from polyhedge.regions import Guard, Path, RegionFamily, ScaledSet, SetPolicy
-from polyhedge.regions.batch_invariant import grid_from
+from polyhedge.regions import CostGuard, LearnedSet, MarginPath, RegionFamily, SetPolicy
 
 State = Mapping[str, Any]
 
@@ -39,7 +38,7 @@ class StoredFamily(NamedTuple):
     family: type[Any]
     promise: str
     to_state: Callable[[Any], dict[str, Any]]
-    from_state: Callable[[State, DecisionProblem, Predictor, ScaledSet | None], RegionFamily]
+    from_state: Callable[[State, DecisionProblem, Predictor, LearnedSet | None], RegionFamily]
 
 
 def family_to_state(family: RegionFamily) -> dict[str, Any]:
@@ -51,7 +50,7 @@ def family_to_state(family: RegionFamily) -> dict[str, Any]:
     state: dict[str, Any] = {"family": family.kind, "set": None, "spread": None, "ties": None}
     sets = family.sets
     if sets is not None:
-        parts = ("set", sets, ScaledSet), ("spread", sets.spread, Spread), ("choice among ties", sets.ties, LeastMean)
+        parts = ("set", sets, LearnedSet), ("spread", sets.spread, Spread), ("choice among ties", sets.ties, LeastMean)
         for what, part, known in parts:
             if part is not None and type(part) is not known:
                 raise _cannot_be_stored(what, part, [known])
@@ -71,14 +70,14 @@ def _cannot_be_stored(what: str, given: object, known: Iterable[type]) -> ValueE
 
 def family_from_state(state: State, problem: DecisionProblem, predictor: Predictor) -> RegionFamily:
     """The family that `family_to_state` described; files before version 3 hold sets only."""
-    kind = state.get("family", ScaledSet.kind)
+    kind = state.get("family", LearnedSet.kind)
     if kind not in FAMILIES:
         raise ValueError(f"{kind!r} is not a known kind of region family.")
     sets = None
     if state["set"] is not None:
         shape = set_from_state(state["set"])
         ties = None if state.get("ties") is None else ties_from(problem, state["ties"])
-        sets = ScaledSet(problem, predictor, shape, spread_from_state(state.get("spread")), ties)
+        sets = LearnedSet(problem, predictor, shape, spread_from_state(state.get("spread")), ties)
     return FAMILIES[kind].from_state(state, problem, predictor, sets)
 
 
@@ -90,43 +89,43 @@ def check_outcomes_of(state: State, n_outcomes: int) -> None:
         raise ValueError(f"the set has {d} outcomes, the problem {n_outcomes}")
 
 
-def _sets_there(sets: ScaledSet | None) -> ScaledSet:
+def _sets_there(sets: LearnedSet | None) -> LearnedSet:
     if sets is None:
         raise ValueError("What is made of a set must come with it.")
     return sets
 
 
-def _set_policy(problem: DecisionProblem, state: State, sets: ScaledSet | None) -> SetPolicy:
+def _set_policy(problem: DecisionProblem, state: State, sets: LearnedSet | None) -> SetPolicy:
     """The policy of a set; files from before costs were expected of it hold no residuals."""
     costs = mean_cost_from(problem, state.get("residuals"))
     return SetPolicy(_sets_there(sets), float(state["radius"]), costs)
 
 
 def _of_plans(
-    family: type[Guard] | type[Path],
+    family: type[CostGuard] | type[MarginPath],
     promise: str,
-    policies: Mapping[type[Any], Callable[[DecisionProblem, State, ScaledSet | None], Any]],
+    policies: Mapping[type[Any], Callable[[DecisionProblem, State, LearnedSet | None], Any]],
 ) -> StoredFamily:
     """The row of a family that holds a policy of one of these types, each made of problem, state and sets."""
     of_kind = {cls.kind: make for cls, make in policies.items()}
 
-    def to_state(made: Guard | Path) -> dict[str, Any]:
+    def to_state(made: CostGuard | MarginPath) -> dict[str, Any]:
         policy = {"kind": made.policy.kind, **made.policy.state()}  # or an error of its own that knows better
         if type(made.policy) not in policies:
             raise _cannot_be_stored("policy", made.policy, policies)
         costs = made.policy.costs if isinstance(made.policy, SetPolicy) else None
         if costs is not None and type(costs) is not MeanCost:
             raise _cannot_be_stored("mean cost", costs, [MeanCost])
-        return {"policy": policy, "grid": None if made.grid is None else made.grid.state()}
+        return {"policy": policy}
 
     def from_state(
-        state: State, problem: DecisionProblem, predictor: Predictor, sets: ScaledSet | None
+        state: State, problem: DecisionProblem, predictor: Predictor, sets: LearnedSet | None
     ) -> RegionFamily:
         kind = state["policy"]["kind"]
         if kind not in of_kind:
             raise ValueError(f"{kind!r} is not a known kind of policy of a {family.kind}.")
         policy = of_kind[kind](problem, state["policy"], sets)
-        return family(problem, predictor, policy, grid_from(state.get("grid"), problem.n_outcomes))
+        return family(problem, predictor, policy)
 
     return StoredFamily(family, promise, to_state, from_state)
 
@@ -136,13 +135,13 @@ FAMILIES: dict[str, StoredFamily] = {
     row.family.kind: row
     for row in (
         StoredFamily(
-            ScaledSet,
+            LearnedSet,
             "the outcome lies in the set",
             lambda family: {},
             lambda state, problem, predictor, sets: _sets_there(sets),
         ),
         _of_plans(
-            Guard,
+            CostGuard,
             "the cost of the planned decision is at most its bound",
             {
                 ScenarioPolicy: lambda problem, state, sets: policy_from(problem, state),
@@ -150,9 +149,9 @@ FAMILIES: dict[str, StoredFamily] = {
             },
         ),
         _of_plans(
-            Path,
+            MarginPath,
             "the cost of the planned decision is at most its bound and all uncertain constraints hold",
-            {MarginPath: lambda problem, state, sets: path_from(problem, state)},
+            {MarginPolicy: lambda problem, state, sets: path_from(problem, state)},
         ),
     )
 }

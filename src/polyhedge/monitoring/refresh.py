@@ -371,4 +371,4 @@ def _moved(family: RegionFamily, given: Given) -> RegionFamily:
     if not predictor.needs_training:
         return family
     predictor.fit(X, given.Y[given.split.train])
-    return family.moved(predictor, X)
+    return family.moved(predictor)

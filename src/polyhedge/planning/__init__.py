@@ -1,6 +1,6 @@
 """Policies: residual distributions, decision rules z(x), v(x) and paths of them, and the selection between them."""
 
-from polyhedge.planning.margin_path import MarginPath, fit_path, path_from
+from polyhedge.planning.margin_path import MarginPolicy, fit_path, path_from
 from polyhedge.planning.mean_cost import MeanCost, mean_cost_from
 from polyhedge.planning.planned import ScenarioPolicy, fit_policy, policy_from
 from polyhedge.planning.report import PolicyReport, report_from
@@ -10,7 +10,7 @@ from polyhedge.planning.ties import LeastMean, ties_from
 __all__ = [
     "DevelopmentRows",
     "LeastMean",
-    "MarginPath",
+    "MarginPolicy",
     "MeanCost",
     "PolicyReport",
     "ScenarioPolicy",

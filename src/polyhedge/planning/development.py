@@ -21,7 +21,7 @@ from polyhedge.planning.policy import fit_user_policy, is_trained_here
 from polyhedge.planning.residual_distributions import MOST_POINTS, DevelopmentRows
 from polyhedge.predictors.regressor import Predictor, out_of_fold
 from polyhedge.problems import DecisionProblem, NoSolutionError
-from polyhedge.regions import Grid, Guard, Path, Policy, RegionFamily
+from polyhedge.regions import CostGuard, MarginPath, Policy, RegionFamily
 from polyhedge.robust import decide_knowing
 from polyhedge.robust.threads import one_blas_thread
 
@@ -70,7 +70,7 @@ class Given:
         return None if self.weights is None else self.weights[rows]
 
 
-def planned_guard(given: Given, policy: Any, caution: float) -> tuple[Guard | Path, int, IndexArray]:
+def planned_guard(given: Given, policy: Any, caution: float) -> tuple[CostGuard | MarginPath, int, IndexArray]:
     """The guard of the best policy (or of the user's policy), how many rows made it, and those that calibrate it.
 
     Where constraints are uncertain, a margin on the cost cannot repair a decision that breaks one, so that it is a path
@@ -93,18 +93,18 @@ def planned_guard(given: Given, policy: Any, caution: float) -> tuple[Guard | Pa
     calibrate = calibrate[~np.isin(calibrate, made_of)]
     _check_solvable(given.problem, rows)
     is_forward = given.in_time and policy is None and made_of is develop
-    scored, grid = _forward(given, develop, rows) if is_forward else rows, Grid.of(rows.centers)
+    scored = _forward(given, develop, rows) if is_forward else rows
     if given.problem.constraint_names and policy is None:
         with one_blas_thread():
             path = fit_path(given.problem, rows, given.alpha, caution, given.seed, scored.thinned(MOST_POINTS))
-        return Path(given.problem, predictor, path, grid), len(rows), calibrate
+        return MarginPath(given.problem, predictor, path), len(rows), calibrate
     frozen: Policy
     if policy is None:
         with one_blas_thread():
             frozen = fit_policy(given.problem, rows, given.alpha, caution, given.seed, scored)
     else:
         frozen = fit_user_policy(given.problem, policy, rows, given.alpha, (given.X, given.Y, split.train), given.seed)
-    return Guard(given.problem, predictor, frozen, grid), len(rows), calibrate
+    return CostGuard(given.problem, predictor, frozen), len(rows), calibrate
 
 
 def parts_of_policy(split: Split, policy: Any, *, trained: bool) -> tuple[IndexArray, IndexArray]:

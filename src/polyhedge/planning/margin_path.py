@@ -34,7 +34,7 @@ from polyhedge.planning.residual_distributions import (
 from polyhedge.planning.risk import Cuts
 from polyhedge.planning.selection import first_least
 from polyhedge.problems import DecisionProblem, NoSolutionError
-from polyhedge.regions.cost_guard import Planned
+from polyhedge.regions import PathPolicy, PlannedDecisions
 from polyhedge.regions.family import DEFAULT_WORK, Work
 from polyhedge.robust.threads import in_order
 from polyhedge.solvers.program import Status
@@ -66,7 +66,7 @@ _DETAILS = {
 
 
 @dataclass(frozen=True, eq=False)
-class MarginPath:
+class MarginPolicy(PathPolicy):
     """Policies with growing margins.
 
     Attributes
@@ -99,7 +99,7 @@ class MarginPath:
         """Row by row the outcomes (n, d) that are possible by the distribution."""
         return self.planner.distribution.outcomes(features, centers)
 
-    def refitted(self, rows: DevelopmentRows, seed: int) -> MarginPath:
+    def refitted(self, rows: DevelopmentRows, seed: int) -> MarginPolicy:
         """The same margins under the same kind of distribution, from other development rows: nothing is chosen
         again.
         """
@@ -121,7 +121,7 @@ class MarginPath:
         }
 
 
-def path_from(problem: DecisionProblem, state: Mapping[str, Any]) -> MarginPath:
+def path_from(problem: DecisionProblem, state: Mapping[str, Any]) -> MarginPolicy:
     """The path of this problem with this state; a ValueError where no fit can have made it."""
     if not takes_margins(problem) or not problem.constraint_names or len(state["distributions"]) != 1:
         raise ValueError(
@@ -163,7 +163,7 @@ def path_from(problem: DecisionProblem, state: Mapping[str, Any]) -> MarginPath:
     if state["reference"].shape != (d,) or not np.isfinite(state["reference"]).all():
         raise ValueError("The reference of a path must be one outcome with the problem's parameters.")
     planner = MarginPlanner(PlanProblem(problem), distribution, cuts, limits, state["reference"])
-    return MarginPath(planner, margins, spreads, level, report_from(state["report"]))
+    return MarginPolicy(planner, margins, spreads, level, report_from(state["report"]))
 
 
 class MarginSteps:
@@ -176,20 +176,20 @@ class MarginSteps:
     """
 
     def __init__(
-        self, path: MarginPath, contexts: Array, scales: Array, values: Array, n_jobs: int | None = None
+        self, path: MarginPolicy, contexts: Array, scales: Array, values: Array, n_jobs: int | None = None
     ) -> None:
         self.path, self.contexts, self.scales, self.values, self.n_jobs = path, contexts, scales, values, n_jobs
         self.known: dict[int, tuple[Array, Statuses]] = {}
         self.fullest: tuple[Array, Mask, Mask] | None = None
 
-    def decide(self, step: int, rows: Indices) -> Planned:
+    def decide(self, step: int, rows: Indices) -> PlannedDecisions:
         """The policies of some of the rows at one step."""
         z, status = self.decisions(step, rows)
         mean, deviation, sizes = self.costs(z, rows)
         v = mean + self.path.spreads[step] * deviation + _ROUNDING * sizes
         status[np.isfinite(z).all(axis=1) & ~np.isfinite(v)] = Status.FAILED
         detail = tuple(_DETAILS.get(one, "") for one in status)
-        return Planned(z, v, status, detail if any(detail) else (), mean)
+        return PlannedDecisions(z, v, status, detail if any(detail) else (), mean)
 
     def costs(self, z: Array, rows: Indices) -> tuple[Array, Array, Array]:
         """Means and standard deviations of the costs of decisions under the distribution (n,), and the sizes of their
@@ -304,7 +304,7 @@ def fit_path(
     caution: float,
     seed: int,
     scored_on: DevelopmentRows | None = None,
-) -> MarginPath:
+) -> MarginPolicy:
     """The path that is scored best on development rows.
 
     Parameters
@@ -348,7 +348,7 @@ def fit_path(
     best = _best([*entries, *finer], alpha, caution)
     report = _report([*entries, *finer], best, alpha, caution)
     rho = best.rho(alpha) if np.isfinite(best.rho(alpha)) else 1.0
-    return MarginPath(
+    return MarginPolicy(
         _planner(seen, best.distribution, rows, level, seed),
         tuple(m * best.margin for m in _MULTIPLES),
         tuple(rho + (m - 1) * max(rho, 1.0) for m in _MULTIPLES),
@@ -369,7 +369,7 @@ def _some(own: Indices, most: int) -> Indices:
 
 def _try(planner: MarginPlanner, own: DevelopmentRows, margins: Sequence[float], level: float) -> list[_Tried]:
     """Each margin on rows that had no part in the planner."""
-    path = MarginPath(planner, tuple(margins), (0.0,) * len(margins), level, PolicyReport((), 0.5, 0.5, 0))
+    path = MarginPolicy(planner, tuple(margins), (0.0,) * len(margins), level, PolicyReport((), 0.5, 0.5, 0))
     steps, everyone, tried = path.at(own.X, own.centers, own.values, Work(n_jobs=1)), np.arange(len(own)), []
     problem = planner.problem.problem
     for step in reversed(range(len(margins))):

@@ -18,7 +18,7 @@ from polyhedge.planning.residual_distributions import (
     is_sample,
 )
 from polyhedge.problems import DecisionProblem
-from polyhedge.regions import PlacedSet
+from polyhedge.regions import SetRegions
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ class MeanCost:
     problem: DecisionProblem
     points: Array
 
-    def at(self, placed: PlacedSet, z: Array) -> Array:
+    def at(self, placed: SetRegions, z: Array) -> Array:
         """Mean costs (N,) of decisions (N, p) at rows of sets, each a function of its row alone; NaN without one."""
         values = np.zeros((len(z), 0)) if placed.values is None else placed.values
         distribution, at = (

@@ -40,7 +40,7 @@ from polyhedge.planning.selection import (
 )
 from polyhedge.planning.worst_case import takes_sets
 from polyhedge.problems import DecisionProblem
-from polyhedge.regions.cost_guard import Planned
+from polyhedge.regions import DevelopedPolicy, PlannedDecisions
 from polyhedge.regions.family import DEFAULT_WORK, Work
 from polyhedge.solvers.program import Status
 
@@ -51,7 +51,7 @@ _MOST_RULES, _MOST_CUTS, _MOST_LEVELS = 20, 20_000, 20
 
 
 @dataclass(frozen=True, eq=False)
-class ScenarioPolicy:
+class ScenarioPolicy(DevelopedPolicy):
     """z(x) is the mean of some rules' decisions, v(x) a quantile of its cost under distributions.
 
     Attributes
@@ -72,7 +72,7 @@ class ScenarioPolicy:
     report: PolicyReport
     kind: ClassVar[str] = "distributions"
 
-    def decide(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> Planned:
+    def decide(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> PlannedDecisions:
         """Decisions, planned and expected costs, each a function of its row alone."""
         if not len(centers):
             return _planned(np.zeros((0, self.problem.n_decisions)), np.zeros(0), np.zeros(0), np.ones(0, dtype=bool))
@@ -91,7 +91,7 @@ class ScenarioPolicy:
             work.progress(len(z), len(z))
         return _planned(z, v, expected, is_best)
 
-    def _in_parts(self, features: Any, centers: Array, values: Array, work: Work) -> Planned:
+    def _in_parts(self, features: Any, centers: Array, values: Array, work: Work) -> PlannedDecisions:
         """Rows whose problems are kept while all rules look at them, part after part."""
         parts = []
         for k in range(0, len(centers), MOST_KEPT):
@@ -103,7 +103,7 @@ class ScenarioPolicy:
         z, v, expected = (np.concatenate([getattr(part, name) for part in parts]) for name in ("z", "v", "expected"))
         status = np.concatenate([part.status for part in parts])
         detail = tuple(text for part in parts for text in (part.detail or ("",) * len(part.v)))
-        return Planned(z, v, status, detail if any(detail) else (), expected)
+        return PlannedDecisions(z, v, status, detail if any(detail) else (), expected)
 
     def outcomes(self, features: Any, centers: Array) -> Iterator[Array]:
         """Row by row the outcomes (n, d) that are possible by the distribution that weighs most in the planned cost."""
@@ -255,7 +255,7 @@ def _are_terms(seen: PlanProblem, term: Indices) -> bool:
     return seen.has_maxima and term.min() >= 0 and int(term.max()) <= len(seen.joint.groups)
 
 
-def _planned(z: Array, v: Array, expected: Array, is_best: Mask) -> Planned:
+def _planned(z: Array, v: Array, expected: Array, is_best: Mask) -> PlannedDecisions:
     status, detail = all_optimal(len(z)), [""] * len(z)
     for i in np.flatnonzero(~is_best):
         status[i], detail[i] = Status.STOPPED_EARLY, "A solver could not prove that no decision is better by the policy"
@@ -264,7 +264,7 @@ def _planned(z: Array, v: Array, expected: Array, is_best: Mask) -> Planned:
             Status.FAILED,
             "The policy has no decision there. Check the constraints and the prediction",
         )
-    return Planned(z, v, status, tuple(detail) if any(detail) else (), expected)
+    return PlannedDecisions(z, v, status, tuple(detail) if any(detail) else (), expected)
 
 
 def fit_policy(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from inspect import Parameter, signature
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import clone
@@ -34,17 +34,13 @@ from polyhedge.planning.residual_distributions import (
     fit_distribution,
 )
 from polyhedge.planning.selection import PLANNED_BY, Scored, choose_planned_by, resampled
-from polyhedge.predictors.regressor import Predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.evaluation import Limits
 from polyhedge.problems.parameters import by_row
-from polyhedge.regions.batch_invariant import Grid, steady_predictions
-from polyhedge.regions.cost_guard import Planned
+from polyhedge.regions import DevelopedPolicy, PlannedDecisions
 from polyhedge.regions.family import DEFAULT_WORK, Work
 from polyhedge.solvers.program import Status
 
-_BITS = 32
-"""Bits of the largest decision that are kept, nine digits as of predictions; sums of floats differ from the 50th on."""
 _COMPARED, _SAME = 8, 1e-6
 """Rows that are decided alone too, and the share of the largest decision that may differ: networks of 32 bits round."""
 
@@ -74,33 +70,31 @@ class PolicyFunction:
                 f"The policy must give a decision of {p} number(s) for each of the {n} rows, got an array of shape "
                 f"{z.shape}."
             )
-        return z.reshape(n, p)
+        return np.where(np.isfinite(z), z, np.nan).reshape(n, p)
 
 
 @dataclass(frozen=True, eq=False)
-class UserPolicy:
+class UserPolicy(DevelopedPolicy):
     """Decisions of a policy and a quantile of their cost under a distribution.
 
     Attributes
     ----------
     problem : what is decided.
     policy : decides, each row by itself.
-    grid : on which decisions are rounded, so that they are functions of their rows to the last bit.
     distribution, level : what plans the cost.
     report : how it was scored.
     """
 
     problem: DecisionProblem
     policy: PolicyFunction
-    grid: Grid
     distribution: ResidualDistribution
     level: float
     report: PolicyReport
     kind: ClassVar[str] = "policy"
 
-    def decide(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> Planned:
+    def decide(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> PlannedDecisions:
         """The policy's decisions, and what they are planned to cost; none where it breaks a constraint."""
-        given = _steady(self.policy, features, values, self.grid)
+        given = self.policy(features, values)
         broken = self._limits.broken_by(given, values)
         is_refused: Mask = ~(broken <= FEASIBLE)  # a decision that is not a number keeps nothing
         z = np.where(is_refused[:, None], np.nan, given)
@@ -111,7 +105,7 @@ class UserPolicy:
         status.fill(Status.FINISHED)
         status[is_refused] = Status.REFUSED
         detail = ["" if by <= FEASIBLE else _broken_words(one, by) for one, by in zip(given, broken, strict=True)]
-        return Planned(z, v, status, tuple(detail) if any(detail) else (), expected)
+        return PlannedDecisions(z, v, status, tuple(detail) if any(detail) else (), expected)
 
     @cached_property
     def _limits(self) -> Limits:
@@ -145,10 +139,8 @@ def fit_user_policy(
     decide = _policy(problem, policy, *trained_on)
     seen, level = PlanProblem(problem), planned_level(alpha)
     few = rows.thinned(MOST_POINTS)
-    raw = decide(few.X, few.values)
-    _check_alone(decide, few, raw)
-    grid = _grid(raw)
-    z = _steady(decide, few.X, few.values, grid)
+    z = decide(few.X, few.values)
+    _check_alone(decide, few, z)
     _check_kept(z, Limits.of(problem).broken_by(z, few.values), alpha)
     z = _without_folds(policy, problem, few, z)
     realised = seen.evaluate(z, few.outcomes, few.values)
@@ -157,34 +149,8 @@ def fit_user_policy(
     entry = Entry("your own policy", str(best.planned_by), best.bound(alpha), best.cost(), 1.0)
     distribution = fit_distribution(best.planned_by.distribution, rows, seed)
     return UserPolicy(
-        problem, decide, grid, distribution, level, PolicyReport((entry,), alpha, 1.0, len(few), TAKEN_AS_IT_IS)
+        problem, decide, distribution, level, PolicyReport((entry,), alpha, 1.0, len(few), TAKEN_AS_IT_IS)
     )
-
-
-@dataclass(frozen=True)
-class _AsPredictor:
-    """A policy at N rows, seen as what `steady_predictions` rounds: the features are the numbers of the rows."""
-
-    policy: PolicyFunction
-    X: Any
-    values: Array
-
-    def predict(self, rows: Indices) -> Array:
-        X = self.X if len(rows) == len(self.values) else take_rows(self.X, rows)
-        z = self.policy(X, self.values[rows])
-        return np.where(np.isfinite(z), z, np.nan)
-
-
-def _steady(policy: PolicyFunction, features: Any, values: Array, grid: Grid) -> Array:
-    """Decisions (N, p) that do not depend on the rows around in their last bits: products of many rows differ there."""
-    return steady_predictions(cast("Predictor", _AsPredictor(policy, features, values)), np.arange(len(values)), grid)
-
-
-def _grid(z: Array) -> Grid:
-    """Multiples of a power of two, on which whole numbers, halves and quarters stay what they are."""
-    largest = np.abs(np.where(np.isfinite(z), z, 0.0)).max(axis=0)
-    step = np.where(largest > 0, np.ldexp(1.0, np.frexp(largest)[1] - _BITS), 0.0)
-    return Grid(np.zeros(z.shape[1]), step)
 
 
 def _check_alone(policy: PolicyFunction, rows: DevelopmentRows, z: Array) -> None:

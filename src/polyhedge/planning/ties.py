@@ -36,7 +36,7 @@ from polyhedge.planning.separable import Separable, separable_of
 from polyhedge.planning.within_limits import WithinLimits
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.quadratic import quadratic_cost
-from polyhedge.regions.learned_set import PlacedSet
+from polyhedge.regions.learned_set import SetRegions
 from polyhedge.robust import Adversary, Counterpart, Decisions
 from polyhedge.robust.decide import brought_back
 from polyhedge.robust.threads import in_order
@@ -72,7 +72,7 @@ class LeastMean:
         """From all residuals of the learning rows: an even choice where they are more than a file keeps."""
         return cls(problem, residuals[evenly_chosen(len(residuals), MOST_POINTS)])
 
-    def broken(self, placed: PlacedSet, radii: Array, decisions: Decisions) -> Decisions:
+    def broken(self, placed: SetRegions, radii: Array, decisions: Decisions) -> Decisions:
         """The decisions of sets at these radii, where they tie with the least mean cost; bounds as they were."""
         if decisions.may_tie is None or not self._seen.has_maxima:
             return decisions
@@ -109,7 +109,7 @@ class LeastMean:
         assert self._separable is not None
         return self._separable.tables(self.points, Risk())
 
-    def mean_costs(self, placed: PlacedSet, z: Array) -> Array:
+    def mean_costs(self, placed: SetRegions, z: Array) -> Array:
         """Mean costs (N,) of decisions (N, p) over the residuals around the predictions."""
         contexts, values = _contexts(placed)
         mean = self._cost.quantiles(z, contexts, placed.scales, (0.5,))[1]
@@ -152,11 +152,11 @@ class LeastMean:
         enough = tied.bound + _allowed(self._widest(placed, pieces.q), tied.bound)
         return np.asarray(enough[:, None] - placed.scales[:, None] * reach)
 
-    def _widest(self, placed: PlacedSet, q: Array) -> Array:
+    def _widest(self, placed: SetRegions, q: Array) -> Array:
         """The largest standard deviation (N,) of pieces with fixed directions q: no decision enters it."""
         return np.asarray(placed.scales * float((self.points @ q.T).std(axis=0).max(initial=0.0)))
 
-    def _mean_falls(self, placed: PlacedSet, z: Array, way: Array) -> Mask:
+    def _mean_falls(self, placed: SetRegions, z: Array, way: Array) -> Mask:
         """Whether the mean cost falls (N,) at decisions in one direction, by more than rounding."""
         own, total, terms = self._separable, np.zeros(len(z)), 0.0
         assert own is not None
@@ -245,7 +245,7 @@ def ties_from(problem: DecisionProblem, points: Array) -> LeastMean:
 class _Tied:
     """Rows that may tie: their sets, radii (N,), decisions (N, p) and bounds (N,)."""
 
-    placed: PlacedSet
+    placed: SetRegions
     radii: Array
     z: Array
     bound: Array
@@ -332,7 +332,7 @@ def _allowed(deviation: Any, bound: Any) -> Any:
     return SOLVED * deviation + ROUNDING * np.abs(bound)
 
 
-def _contexts(placed: PlacedSet) -> tuple[Array, Array]:
+def _contexts(placed: SetRegions) -> tuple[Array, Array]:
     """[prediction, parameters] (N, d + t), and the latter."""
     values = np.zeros((len(placed.centers), 0)) if placed.values is None else placed.values
     return np.hstack([placed.centers, values]), values

@@ -1,31 +1,25 @@
 """Region families: what was learned, frozen before calibration, as x -> nested regions C_r(x); one file a family."""
 
-from polyhedge.regions.batch_invariant import Grid
-from polyhedge.regions.cost_guard import Developed, Guard, OverSets, PlacedGuard, Planned, Policy, WithOutcomes
-from polyhedge.regions.family import PlacedRegions, RegionFamily, UsualAnswers, Work
-from polyhedge.regions.learned_set import PlacedSet, ScaledSet
-from polyhedge.regions.margin_path import Path, PathPolicy, PlacedPath, Steps
-from polyhedge.regions.set_policy import MeanCosts, SetPolicy
+from polyhedge.regions.cost_guard import CostGuard, GuardRegions
+from polyhedge.regions.family import RegionFamily, Regions, Work
+from polyhedge.regions.learned_set import LearnedSet, SetPolicy, SetRegions
+from polyhedge.regions.margin_path import MarginPath, PathPolicy, PathRegions, Steps
+from polyhedge.regions.policy import DevelopedPolicy, PlannedDecisions, Policy
 
 __all__ = [
-    "Developed",
-    "Grid",
-    "Guard",
-    "MeanCosts",
-    "OverSets",
-    "Path",
+    "CostGuard",
+    "DevelopedPolicy",
+    "GuardRegions",
+    "LearnedSet",
+    "MarginPath",
     "PathPolicy",
-    "PlacedGuard",
-    "PlacedPath",
-    "PlacedRegions",
-    "PlacedSet",
-    "Planned",
+    "PathRegions",
+    "PlannedDecisions",
     "Policy",
     "RegionFamily",
-    "ScaledSet",
+    "Regions",
     "SetPolicy",
+    "SetRegions",
     "Steps",
-    "UsualAnswers",
-    "WithOutcomes",
     "Work",
 ]

@@ -1,160 +1,68 @@
 r"""The guard of a policy: $C_r(x) = \{u : g(z(x), u) \le v(x) + r\}$, cut by the constraints that hold for z(x).
 
 A policy fixes for each row the decision z(x) and a planned cost v(x), both made from training and learning rows only.
-The score of an outcome is the excess of the decision's cost over its policy, so that one conformal radius bounds the
-cost of exactly the decision that is taken: $P\{g(z(X), Y) \le v(X) + r\} \ge 1 - \alpha$. Recalibration moves the
+The score of an outcome is the excess of the decision's cost over its planned cost, so that one conformal radius bounds
+the cost of exactly the decision that is taken: $P\{g(z(X), Y) \le v(X) + r\} \ge 1 - \alpha$. Recalibration moves the
 bound and not the decision. For a cost that is a maximum of affine pieces the region is a polyhedron, often unbounded:
 it is open towards outcomes that cannot hurt this decision. It says nothing about any other decision.
-
-How to plug in a policy of your own
----------------------------------
-Write a frozen dataclass with `kind`, `decide` and `state` (see `Policy`; `OverSets`, `Developed` and `WithOutcomes` say
-what more it may have), pass it to `Guard(problem, predictor, policy)`, and name it in `polyhedge.io.families` where
-files may hold it. Three things are asked of it:
-
-- z(x) and v(x) depend on the row alone, to the last bit: not on the other rows of the call, on a pool, a warm start or
-  a thread. What is guarded is a function of the row; one that depends on its batch is another function on calibration
-  rows than later. `Guard` gives predictions that are steady in this sense.
-- It has seen training and learning rows only, and so has whatever chose it.
-- Where it has no decision, z is NaN. Such a row scores +infinity when it calibrates, and has no bound later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, NoReturn, Self
 
+import cvxpy as cp
 import numpy as np
-from numpy.typing import NDArray
+import scipy.sparse as sp
+from numpy.typing import ArrayLike
 
-from polyhedge._support.validation import Array, Indices, Mask
-from polyhedge.decisions import as_statuses
+from polyhedge._support.tolerances import INSIDE, ROUNDING
+from polyhedge._support.validation import Array, Indices, as_rows
 from polyhedge.predictors.regressor import Predictor
 from polyhedge.problems import DecisionProblem
-from polyhedge.regions.batch_invariant import Grid, steady_predictions
-from polyhedge.regions.cost_levels import CostLevels, CostRegion, dearest_within, facets_of_constraints
-from polyhedge.regions.family import DEFAULT_WORK, UsualAnswers, Work, no_set, own_predictor
-from polyhedge.regions.learned_set import ScaledSet
+from polyhedge.problems.feasible_set import compile_feasible_program
+from polyhedge.regions.family import DEFAULT_WORK, RegionFamily, Regions, Work
+from polyhedge.regions.learned_set import LearnedSet, SetPolicy
+from polyhedge.regions.policy import DevelopedPolicy, PlannedDecisions, Policy
 from polyhedge.robust import Decisions
 from polyhedge.robust.threads import one_blas_thread
-from polyhedge.sets import Polyhedron, Region, Volume
-from polyhedge.solvers.program import Status
-
-NO_VOLUME = (
-    "A bound on the cost of one decision has no volume: it is open towards all outcomes that cannot hurt this "
-    'decision. Use guarantee="outcome" for a set of outcomes.'
-)
+from polyhedge.sets import Polyhedron, Region, Shape
+from polyhedge.solvers.linear import recession_direction
+from polyhedge.solvers.program import ConicForm
+from polyhedge.solvers.scaling import SecondOrder
 
 _NO_DECISION = (
     "the policy has no decision, or one that breaks a constraint. Such rows have no bound, and no more than a share "
     "alpha may be such. Let the policy give decisions there that keep all constraints, relax these, raise alpha or "
     "calibrate on more rows."
 )
+_NO_VOLUME = (
+    "The cost of this problem is known by its formula alone, so that its region has no volume. Use "
+    'guarantee="outcome" for a set of outcomes.'
+)
+_NO_SUPPORT = (
+    "The cost of this problem is known by its formula alone, which is not convex in the outcome, or has other terms "
+    "than squares and norms. So its region tells by contains which outcomes it holds, not how far it reaches nor "
+    "whether it ends or is empty. With an outcome_support that bounds all outcomes it is bounded; or use "
+    'guarantee="outcome" for a set of outcomes.'
+)
+_CONES = {"zero", "nonneg", "soc"}
+"""Cones of sets: a region of others is as little known as one that is not convex."""
 
 
 @dataclass(frozen=True, eq=False)
-class Planned:
-    """What a policy says of N rows.
-
-    Attributes
-    ----------
-    z : (N, p) decisions, flat as in `Decisions.flat`; NaN where there is none.
-    v : (N,) planned costs, finite where there is a decision.
-    status : (N,) of Status; for a policy that is not optimal in any sense, FINISHED.
-    detail : N texts, or none.
-    expected : (N,) mean costs that the policy expects of its decisions; None where it expects none.
-    """
-
-    z: Array
-    v: Array
-    status: NDArray[np.object_]
-    detail: tuple[str, ...] = ()
-    expected: Array | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "status", as_statuses(self.status, len(self.v)))
-
-    def decisions(self, problem: DecisionProblem, bounds: Array) -> Decisions:
-        """What is decided, with these bounds (N,); of a guard no facet binds and no one outcome is the worst."""
-        n = len(bounds)
-        return Decisions(
-            flat=self.z,
-            cost_bound=bounds,
-            worst_outcome=np.full((n, problem.n_outcomes), np.nan),
-            active_facets=np.zeros((n, 0), dtype=bool),
-            status=self.status,
-            gap=np.where(np.isfinite(bounds) & (self.status != Status.STOPPED_EARLY), 0.0, np.inf),
-            layout=problem.layout,
-            detail=self.detail if any(self.detail) else (),
-            expected_cost=self.expected,
-        )
-
-
-class Policy(Protocol):
-    """A decision and a planned cost for each row, as functions of the row alone."""
-
-    @property
-    def kind(self) -> str:
-        """What a file calls it."""
-
-    def decide(self, features: Any, centers: Array, values: Array, work: Work = ...) -> Planned:
-        """Policies of N rows, by features, predictions (N, d) and flat values (N, t) of the problem's parameters."""
-
-    def state(self) -> Mapping[str, Any]:
-        """Numbers, texts and arrays from which the same policy can be made."""
-
-
-@runtime_checkable
-class OverSets(Protocol):
-    """A policy of decisions over learned sets."""
-
-    @property
-    def sets(self) -> ScaledSet:
-        """The sets."""
-
-    @property
-    def radius(self) -> float:
-        """The radius at which they decide, whatever the calibrated one is."""
-
-    def over(self, sets: ScaledSet) -> Policy:
-        """The same policy over other sets."""
-
-
-@runtime_checkable
-class Developed(Protocol):
-    """A policy, or a path of policies, that was chosen on development rows."""
-
-    @property
-    def report(self) -> Any:
-        """How it was chosen, a `polyhedge.planning.PolicyReport`."""
-
-    def refitted(self, rows: Any, seed: int) -> Any:
-        """The same from other development rows, `polyhedge.planning.DevelopmentRows`: nothing is chosen again."""
-
-
-@runtime_checkable
-class WithOutcomes(Protocol):
-    """A policy, or a path of policies, that knows which outcomes are possible."""
-
-    def outcomes(self, features: Any, centers: Array) -> Iterable[Array]:
-        """Row by row the outcomes (n, d) that are possible."""
-
-
-@dataclass(frozen=True, eq=False)
-class Guard(UsualAnswers):
+class CostGuard(RegionFamily):
     """The regions in which a planned decision costs no more than planned plus the radius.
 
     Attributes
     ----------
     problem, predictor, policy : what is decided, and how.
-    grid : of the predictions that are planned with; None where these are rounded in shares of themselves.
     """
 
     problem: DecisionProblem
     predictor: Predictor
     policy: Policy
-    grid: Grid | None = None
     kind: ClassVar[str] = "guard"
     guarantee: ClassVar[str] = "cost"
     made_of: ClassVar[str] = "a policy, whose cost is bounded"
@@ -163,166 +71,253 @@ class Guard(UsualAnswers):
 
     @property
     def trains_on_learning_rows(self) -> bool:
-        """Whether the policy is made of no set: it was developed then, and its predictor has seen learning rows."""
+        """Whether the policy decides over no set: it was developed then, and its predictor has seen learning rows."""
         return self.sets is None
 
     @property
-    def sets(self) -> ScaledSet | None:
-        """The learned sets that the policy is made of; None where it is made of something else."""
-        return self.policy.sets if isinstance(self.policy, OverSets) else None
+    def sets(self) -> LearnedSet | None:
+        """The learned sets that the policy decides over; None if it decides by something else."""
+        return self.policy.sets if isinstance(self.policy, SetPolicy) else None
 
     def set_radius(self, radius: float) -> float:
         """The radius at which the policy's set decides, whatever the calibrated one is."""
-        if not isinstance(self.policy, OverSets):
-            raise no_set(self)
-        return float(self.policy.radius)
+        if not isinstance(self.policy, SetPolicy):
+            raise self.no_set()
+        return self.policy.radius
 
     @property
     def report(self) -> Any:
-        """How the policy was chosen; None where it was not developed."""
-        return self.policy.report if isinstance(self.policy, Developed) else None
+        """How the policy was selected; None if it was not."""
+        return self.policy.report if isinstance(self.policy, DevelopedPolicy) else None
 
-    def refitted(self, predictor: Predictor, rows: Any, seed: int) -> Guard:
+    def refitted(self, predictor: Predictor, rows: Any, seed: int) -> RegionFamily:
         """The guard of the policy that newer rows develop."""
-        if not isinstance(self.policy, Developed):
-            raise own_predictor(self)
-        return replace(self, predictor=predictor, policy=self.policy.refitted(rows, seed), grid=Grid.of(rows.centers))
+        if not isinstance(self.policy, DevelopedPolicy):
+            return super().refitted(predictor, rows, seed)
+        return replace(self, predictor=predictor, policy=self.policy.refitted(rows, seed))
 
-    def moved(self, predictor: Predictor, X: Any) -> Guard:
+    def moved(self, predictor: Predictor) -> RegionFamily:
         """The guard of the same decisions over its sets, around another predictor."""
-        if not isinstance(self.policy, OverSets):
-            raise own_predictor(self)
-        policy = self.policy.over(self.policy.sets.moved(predictor, X))
-        return replace(self, predictor=predictor, policy=policy, grid=Grid.of(predictor.predict(X)))
+        if not isinstance(self.policy, SetPolicy):
+            return super().moved(predictor)
+        return replace(self, predictor=predictor, policy=replace(self.policy, sets=self.policy.sets.moved(predictor)))
 
     def worst_outcomes(self, features: Any, decided: Decisions, values: Array) -> Array:
-        """For each row (N, d) the dearest outcome of the policy's distribution that keeps to its bound; NaN where
-        there is none.
+        """For each row (N, d) the most expensive outcome of the policy's distribution that keeps to its bound.
 
-        An illustration: the bound is about the cost, and many outcomes cost the same.
+        NaN if there is none. An illustration: the bound is about the cost, and many outcomes cost the same.
         """
-        centers = steady_predictions(self.predictor, features, self.grid)
-        return dearest_outcomes(self.problem, self.policy, features, centers, decided, values)
+        centers = self.predictor.predict(features)
+        return most_expensive_outcomes(self.problem, self.policy, features, centers, decided, values)
 
-    def at(self, features: Any, values: Array | None = None, work: Work = DEFAULT_WORK) -> PlacedGuard:
+    def at(self, features: Any, values: Array | None = None, work: Work = DEFAULT_WORK) -> GuardRegions:
         """Planned decisions at these rows."""
-        centers = steady_predictions(self.predictor, features, self.grid)
+        centers = self.predictor.predict(features)
         known = np.zeros((len(centers), 0)) if values is None else values
         with one_blas_thread():
             planned = self.policy.decide(features, centers, known, work)
-        return PlacedGuard(self.problem, centers, known, planned)
+        return GuardRegions(self.problem, centers, known, planned)
 
 
 @dataclass(frozen=True, eq=False)
-class PlacedGuard:
+class GuardRegions(Regions):
     """Planned decisions of N rows, with flat values (N, t) of the problem's parameters."""
 
     problem: DecisionProblem
     centers: Array
     values: Array
-    planned: Planned
-
-    @property
-    def has_policy(self) -> Mask:
-        """Rows with a decision and a planned cost."""
-        return has_policy(self.planned)
+    planned: PlannedDecisions
 
     def scores(self, outcomes: Array) -> Array:
-        """Cost minus planned cost (N,); infinite without a policy, or where a constraint is not kept."""
-        scores, rows = np.full(len(outcomes), np.inf), np.flatnonzero(self.has_policy)
+        """Cost minus planned cost (N,); infinite without a decision, or if a constraint is broken."""
+        scores, rows = np.full(len(outcomes), np.inf), np.flatnonzero(self.planned.has_decision)
         at = self.planned.z[rows], outcomes[rows], self.values[rows]
         excess = self.problem.evaluate(*at) - self.planned.v[rows]
         scores[rows] = np.where((self.problem.violations(*at) == 0).all(axis=1), excess, np.inf)
         return scores
 
     def radii_of(self, bounds: Array, own: Array) -> Array:
-        """The radii (N,) at which rows have these bounds: `own` where they give them to the last bit.
+        """Bound minus planned cost (N,), or the radius in force if that is the same up to rounding.
 
-        Elsewhere a difference of floats is rounded up, so that a cost that is equal to its bound keeps to it. A row
-        without a policy has no bound, and no radius covers it.
+        A row without a decision has no bound, and no radius covers it.
         """
-        if np.isnan(bounds[self.has_policy]).any():
+        has_decision = self.planned.has_decision
+        if np.isnan(bounds[has_decision]).any():
             raise ValueError(
                 "bounds must be numbers, or infinite where a row had none, got NaN for rows with a decision."
             )
-        v = np.where(self.has_policy, self.planned.v, 0.0)
-        bounds = np.where(self.has_policy, bounds, 0.0)
-        rounding = np.finfo(float).eps * (np.abs(np.where(np.isfinite(bounds), bounds, 0.0)) + np.abs(v))
-        return np.asarray(np.where(v + own == bounds, own, bounds - v + 2 * rounding))
+        v, bounds = np.where(has_decision, self.planned.v, 0.0), np.where(has_decision, bounds, 0.0)
+        rounding = ROUNDING * (np.abs(np.where(np.isfinite(bounds), bounds, 0.0)) + np.abs(v))
+        with np.errstate(invalid="ignore"):  # infinite bounds and radii are the same
+            is_own = (v + own == bounds) | (np.abs(v + own - bounds) <= rounding)
+        return np.asarray(np.where(is_own, own, bounds - v + rounding))
 
     def decide(self, radii: Array) -> Decisions:
         """The planned decisions, each with its planned cost plus its radius as the bound."""
-        return self.planned.decisions(self.problem, np.where(self.has_policy, self.planned.v + radii, np.nan))
+        bounds = np.where(self.planned.has_decision, self.planned.v + radii, np.nan)
+        return self.planned.decisions(self.problem, bounds)
 
     def region(self, row: int, radius: float) -> Region:
-        """The outcomes at which the decision of one row costs no more than its bound, cut by what is known of outcomes.
+        """The outcomes at which the decision of one row costs no more than its bound, cut by the known support.
 
-        It is open towards outcomes that cannot hurt this decision: `is_bounded` says so. Where the cost has no list of
-        pieces, the region has no facets, and where it is not convex in the outcome either, it tells which outcomes it
-        contains and nothing else.
+        It is open towards outcomes that cannot hurt this decision: `is_bounded` says so. The region of a cost without
+        a list of pieces has no facets; if the cost is not convex in the outcome either, the region knows which
+        outcomes it contains and nothing else.
         """
         problem, bound = self.problem.at_values(self.values[row]), float(self.planned.v[row]) + radius
         if not problem.structure.has_pieces:
             return CostRegion(problem, CostLevels(problem, self.planned.z[row]), self.centers[row], bound)
-        return region_of_facets(problem, *facets_of_plan(problem, self.planned.z[[row]], bound), self.centers[row])
-
-    def volume(self, radii: Array) -> Volume:
-        """A ValueError: the region of a guard is open towards all outcomes that cannot hurt its decision."""
-        raise ValueError(NO_VOLUME)
+        return region_of_facets(problem, *facets_of_decision(problem, self.planned.z[[row]], bound), self.centers[row])
 
     def take(self, rows: Indices) -> Self:
-        """The policies of some of the rows."""
-        p = self.planned
-        detail = tuple(p.detail[i] for i in rows) if p.detail else ()
-        expected = None if p.expected is None else p.expected[rows]
-        some = Planned(p.z[rows], p.v[rows], p.status[rows], detail, expected)
-        return replace(self, centers=self.centers[rows], values=self.values[rows], planned=some)
+        """The decisions of some of the rows."""
+        return replace(self, centers=self.centers[rows], values=self.values[rows], planned=self.planned.take(rows))
 
 
-def has_policy(planned: Planned) -> Mask:
-    """Rows with a decision and a planned cost (N,)."""
-    return np.asarray(np.isfinite(planned.z).all(axis=1) & np.isfinite(planned.v))
+@dataclass(frozen=True, eq=False)
+class CostLevels(Shape):
+    r"""$\{u : g(z, u) \le r\}$ for one decision z (p,), of a cost that is known by its formula alone.
 
-
-def dearest_outcomes(
-    problem: DecisionProblem, policy: object, features: Any, centers: Array, decided: Decisions, values: Array
-) -> Array:
-    """For each row (N, d) the dearest of the outcomes that the policy holds possible at which the row keeps its
-    promise.
-
-    That is: the decision costs at most its bound and keeps all constraints, and the outcome is within the known
-    support. NaN where there is none, and where the policy does not say what is possible.
+    A problem with parameters has their values in it. Outcomes that break an uncertain constraint, or at which the
+    formula has no value, are in no level. Levels of a formula that is convex in the outcome have a support function.
     """
-    worst = np.full((len(decided), problem.n_outcomes), np.nan)
-    if not isinstance(policy, WithOutcomes):
-        return worst
-    for i, own in enumerate(policy.outcomes(features, centers)):
-        if np.isfinite(decided.flat[i]).all():
-            worst[i] = dearest_within(problem, decided.flat[i], float(decided.cost_bound[i]), own, values[i])
-    return worst
+
+    problem: DecisionProblem
+    z: Array
+
+    @property
+    def n_outcomes(self) -> int:
+        """Dimension d of the outcomes."""
+        return self.problem.n_outcomes
+
+    @property
+    def is_bounded(self) -> bool:
+        """False: a cost need not grow in every direction."""
+        return False
+
+    def scores(self, residuals: ArrayLike) -> Array:
+        """The cost (n,) at each outcome (n, d)."""
+        return costs_at(self.problem, self.z, as_rows(residuals, "outcomes", self.n_outcomes))
+
+    def volume(self, radius: float, *, rng: np.random.Generator | None = None, n_samples: int = 0) -> NoReturn:
+        """A ValueError: costs at single outcomes do not tell it."""
+        raise ValueError(_NO_VOLUME)
+
+    def conic_form(self, radius: float) -> ConicForm:
+        """Arrays of the level of a formula that is convex in the outcome; a ValueError for others."""
+        problem, d = self.problem, self.n_outcomes
+        u = cp.Variable(d, nonneg=problem.outcomes_are_nonneg)
+        cost = problem.cost_at(problem.with_known_signs(self.z, np.zeros(d))[0], u)
+        if not cost.is_convex():
+            raise ValueError(_NO_SUPPORT)
+        W, h = facets_of_constraints(problem, self.z[None])
+        feasible = compile_feasible_program(u, cp.Constant(0.0), [cost <= radius, *([W @ u <= h] if len(W) else [])])
+        program, columns = SecondOrder(feasible.program.cones).of(feasible.program), feasible.z_columns
+        if {cone.kind for cone in program.cones} - _CONES:
+            raise ValueError(_NO_SUPPORT)
+        order = np.concatenate([columns, np.setdiff1d(np.arange(program.A.shape[1]), columns)])
+        return ConicForm(sp.csr_array(program.A[:, order]), program.b, program.cones)
 
 
-def facets_of_plan(problem: DecisionProblem, z: Array, bound: float) -> tuple[Array, Array]:
-    """W (k, d) and h (k,): where W u <= h, the decision z (1, p) costs at most its bound and keeps all constraints."""
+class CostRegion(Region):
+    """The outcomes at which a decision keeps its promise: a polyhedron of outcomes, or levels of a cost.
+
+    It counts from zero, not from the `prediction`, which it need not contain.
+    """
+
+    prediction: Array
+
+    def __init__(self, problem: DecisionProblem, shape: Shape, prediction: Array, bound: float = 0.0) -> None:
+        A, known = problem.support_rows
+        super().__init__(shape, bound, np.zeros(problem.n_outcomes), *((A, known) if len(A) else ()))
+        object.__setattr__(self, "prediction", prediction)
+
+    def __repr__(self) -> str:
+        what = f"outcomes at which a decision costs at most {self.radius:.4g}"
+        if self._has_facets:
+            n, d = len(self.W), self.n_outcomes
+            what = f"{n} half-space{'s' if n > 1 else ''} of {d} outcome{'s' if d > 1 else ''}"
+        return f"<Region: {what}, {self._extent()}>"
+
+    def _extent(self) -> str:
+        """Whether it is bounded, in words: a repr must not raise."""
+        try:
+            if not self.is_bounded:
+                return "unbounded"
+            return "empty" if self.is_empty else "bounded"
+        except ValueError:
+            is_within = self.support_W is not None and recession_direction(self.support_W) is None
+            return "bounded" if is_within else "perhaps unbounded"
+
+    @property
+    def _middle(self) -> Array:
+        return self.prediction
+
+
+def facets_of_decision(problem: DecisionProblem, z: Array, bound: float) -> tuple[Array, Array]:
+    """W (k, d) and h (k,): if W u <= h, the decision z (1, p) costs at most its bound and keeps all constraints."""
     if not problem.structure.has_pieces:
         raise ValueError(
             "The region of a guard is known for costs that are a maximum of affine pieces, and this problem is of "
             'another kind. Use guarantee="outcome" for a set of outcomes.'
         )
-    nothing = np.zeros((1, problem.n_outcomes))
-    alone = problem.evaluate(z, nothing) - problem.structure.pieces.evaluate(z, nothing)
-    limit = bound - float(alone[0])
+    nothing, pieces = np.zeros((1, problem.n_outcomes)), problem.structure.pieces
+    alone = problem.evaluate(z, nothing) - pieces.evaluate(z, nothing)
     W, h = facets_of_constraints(problem, z)
-    pieces = problem.structure.pieces
-    return np.vstack([pieces.directions(z)[0], W]), np.concatenate([limit - pieces.values(z, nothing)[0], h])
+    limits = bound - float(alone[0]) - pieces.values(z, nothing)[0]
+    return np.vstack([pieces.directions(z)[0], W]), np.concatenate([limits, h])
 
 
 def region_of_facets(problem: DecisionProblem, W: Array, h: Array, prediction: Array) -> Region:
     """The outcomes with W u <= h, cut by what is known of outcomes."""
-    sees = W.any(axis=1)
-    if not sees.any():
+    matters = W.any(axis=1)
+    if not matters.any():
         raise ValueError(
             "The cost of this decision does not depend on the outcome, so that no outcome lies outside its region. "
             'Use guarantee="outcome" for a set of outcomes.'
         )
-    return CostRegion(problem, Polyhedron(W[sees], -h[sees]), prediction)
+    return CostRegion(problem, Polyhedron(W[matters], -h[matters]), prediction)
+
+
+def most_expensive_outcomes(
+    problem: DecisionProblem, policy: Policy, features: Any, centers: Array, decided: Decisions, values: Array
+) -> Array:
+    """For each row (N, d) the most expensive outcome that the policy holds possible and at which the promise is kept.
+
+    That is: the decision costs at most its bound and keeps all constraints, and the outcome is within the known
+    support. NaN if there is none, or if the policy does not say what is possible.
+    """
+    worst = np.full((len(decided), problem.n_outcomes), np.nan)
+    for i, possible in enumerate(policy.outcomes(features, centers) or ()):
+        if np.isfinite(decided.flat[i]).all():
+            worst[i] = most_expensive_within(problem, decided.flat[i], decided.cost_bound[i], possible, values[i])
+    return worst
+
+
+def facets_of_constraints(problem: DecisionProblem, z: Array) -> tuple[Array, Array]:
+    """W (k, d) and h (k,): if W u <= h, the decision z (1, p) keeps all uncertain constraints."""
+    nothing, W, h = np.zeros((1, problem.n_outcomes)), [np.zeros((0, problem.n_outcomes))], [np.zeros(0)]
+    for pieces, part in zip(problem.uncertain_rows, problem.row_parts(z[0]), strict=True):
+        W.append(pieces.directions(z)[0])
+        h.append(-part - pieces.values(z, nothing)[0])
+    return np.vstack(W), np.concatenate(h)
+
+
+def costs_at(problem: DecisionProblem, z: Array, outcomes: Array, values: Array | None = None) -> Array:
+    """The cost (n,) of one decision (p,) at outcomes (n, d); infinite if it breaks a constraint or has no cost."""
+    rows = np.tile(z, (len(outcomes), 1)), outcomes, None if values is None else np.tile(values, (len(outcomes), 1))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        costs, is_kept = problem.evaluate(*rows), (problem.violations(*rows) == 0).all(axis=1)
+    return np.where(is_kept & np.isfinite(costs), costs, np.inf)
+
+
+def most_expensive_within(problem: DecisionProblem, z: Array, bound: float, outcomes: Array, values: Array) -> Array:
+    """The most expensive (d,) of outcomes (n, d) at which the bound of this decision holds; NaN without one."""
+    A, limit = problem.support_rows
+    if len(A):
+        outcomes = outcomes[(outcomes @ A.T <= limit + INSIDE * (1 + np.abs(limit))).all(axis=1)]
+    costs = costs_at(problem, z, outcomes, values) if len(outcomes) else np.zeros(0)
+    costs = np.where(np.isfinite(costs) & (costs <= bound), costs, -np.inf)
+    if not np.isfinite(costs).any():
+        return np.full(problem.n_outcomes, np.nan)
+    return np.asarray(outcomes[int(costs.argmax())])

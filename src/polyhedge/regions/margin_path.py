@@ -17,14 +17,12 @@ at k, an integer of at least $S(X, Y)$ and at most $K - 1$. Nothing was asked of
 path: it need not be monotone.
 
 Where the radius is infinite, more than a share alpha of calibration rows fell off the path, and a new row is refused.
-What is asked of a path is what is asked of a policy, see `regions/guard.py`: rows are planned alone, to the last bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -32,20 +30,16 @@ from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.decisions import all_optimal, joined
 from polyhedge.predictors.regressor import Predictor
 from polyhedge.problems import DecisionProblem
-from polyhedge.regions.batch_invariant import Grid, steady_predictions
 from polyhedge.regions.cost_guard import (
-    NO_VOLUME,
-    Developed,
-    Planned,
-    dearest_outcomes,
-    facets_of_plan,
-    has_policy,
+    CostRegion,
+    facets_of_decision,
+    most_expensive_outcomes,
     region_of_facets,
 )
-from polyhedge.regions.cost_levels import CostRegion
-from polyhedge.regions.family import BOUNDS_TELL_NOTHING, DEFAULT_WORK, UsualAnswers, Work, own_predictor
+from polyhedge.regions.family import DEFAULT_WORK, RegionFamily, Regions, Work
+from polyhedge.regions.policy import DevelopedPolicy, PlannedDecisions
 from polyhedge.robust import Decisions
-from polyhedge.sets import Polyhedron, Region, Volume
+from polyhedge.sets import Polyhedron, Region
 from polyhedge.solvers.program import Status
 
 REFUSED = (
@@ -63,48 +57,39 @@ _NOT_KEPT = (
 class Steps(Protocol):
     """A path of policies at N rows."""
 
-    def decide(self, step: int, rows: Indices) -> Planned:
-        """The policies of some of the rows at one step."""
+    def decide(self, step: int, rows: Indices) -> PlannedDecisions:
+        """The decisions of some of the rows at one step."""
 
     def take(self, rows: Indices) -> Steps:
         """The path at some of the rows."""
 
 
-class PathPolicy(Protocol):
-    """Policies of growing caution for each row, as functions of the row alone.
+class PathPolicy(DevelopedPolicy):
+    """Policies of growing caution for each row, as functions of the row alone."""
 
-    `Developed` and `WithOutcomes` say what more it may have.
-    """
+    if TYPE_CHECKING:
 
-    @property
-    def kind(self) -> str:
-        """What a file calls it."""
+        @property
+        def n_steps(self) -> int:
+            """How many policies there are for a row."""
 
-    @property
-    def n_steps(self) -> int:
-        """How many policies there are for a row."""
-
-    def at(self, features: Any, centers: Array, values: Array, work: Work = ...) -> Steps:
+    def at(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> Steps:
         """The path at N rows, by features, predictions (N, d) and flat values (N, t) of the problem's parameters."""
-
-    def state(self) -> Mapping[str, Any]:
-        """Numbers, texts and arrays from which the same path can be made."""
+        raise NotImplementedError(f"{type(self).__name__} must define at(features, centers, values, work).")
 
 
 @dataclass(frozen=True, eq=False)
-class Path(UsualAnswers):
+class MarginPath(RegionFamily):
     """The regions in which the planned decision keeps bound and constraints, from a step of the path on.
 
     Attributes
     ----------
     problem, predictor, policy : what is decided, and how.
-    grid : of the predictions that are planned with; None where these are rounded in shares of themselves.
     """
 
     problem: DecisionProblem
     predictor: Predictor
     policy: PathPolicy
-    grid: Grid | None = None
     kind: ClassVar[str] = "path"
     guarantee: ClassVar[str] = "cost"
     scores_need_parameters: ClassVar[bool] = True
@@ -115,34 +100,31 @@ class Path(UsualAnswers):
 
     @property
     def report(self) -> Any:
-        """How the path was chosen; None where it was not developed."""
-        return self.policy.report if isinstance(self.policy, Developed) else None
+        """How the path was selected."""
+        return self.policy.report
 
-    def refitted(self, predictor: Predictor, rows: Any, seed: int) -> Path:
+    def refitted(self, predictor: Predictor, rows: Any, seed: int) -> MarginPath:
         """The path that newer rows develop."""
-        if not isinstance(self.policy, Developed):
-            raise own_predictor(self)
-        return replace(self, predictor=predictor, policy=self.policy.refitted(rows, seed), grid=Grid.of(rows.centers))
+        return replace(self, predictor=predictor, policy=self.policy.refitted(rows, seed))
 
     def worst_outcomes(self, features: Any, decided: Decisions, values: Array) -> Array:
-        """For each row (N, d) the dearest outcome of the path's distribution at which it keeps bound and constraints.
+        """For each row (N, d) the most expensive outcome of the distribution at which it keeps bound and constraints.
 
-        An illustration, as of a guard; NaN where there is none, and where a row is refused.
+        An illustration, as of a guard; NaN if there is none, or if a row is refused.
         """
-        centers = steady_predictions(self.predictor, features, self.grid)
-        return dearest_outcomes(self.problem, self.policy, features, centers, decided, values)
+        centers = self.predictor.predict(features)
+        return most_expensive_outcomes(self.problem, self.policy, features, centers, decided, values)
 
-    def at(self, features: Any, values: Array | None = None, work: Work = DEFAULT_WORK) -> PlacedPath:
+    def at(self, features: Any, values: Array | None = None, work: Work = DEFAULT_WORK) -> PathRegions:
         """The path at these rows; nothing is planned yet."""
-        centers = steady_predictions(self.predictor, features, self.grid)
+        centers = self.predictor.predict(features)
         known = np.zeros((len(centers), 0)) if values is None else values
-        return PlacedPath(
-            self.problem, centers, known, self.policy.at(features, centers, known, work), self.policy.n_steps, work
-        )
+        steps = self.policy.at(features, centers, known, work)
+        return PathRegions(self.problem, centers, known, steps, self.policy.n_steps, work)
 
 
 @dataclass(frozen=True, eq=False)
-class PlacedPath:
+class PathRegions(Regions):
     """The path of N rows, with flat values (N, t) of the problem's parameters; a step is planned when it is needed."""
 
     problem: DecisionProblem
@@ -165,7 +147,7 @@ class PlacedPath:
     def _keeps(self, step: int, rows: Indices, outcomes: Array) -> Mask:
         """Which of the rows keep bound and constraints at this step."""
         planned = self.steps.decide(step, rows)
-        kept, own = np.zeros(len(rows), dtype=bool), np.flatnonzero(has_policy(planned))
+        kept, own = np.zeros(len(rows), dtype=bool), np.flatnonzero(planned.has_decision)
         at = planned.z[own], outcomes[own], self.values[rows[own]]
         is_within = self.problem.evaluate(*at) <= planned.v[own]
         kept[own] = is_within & (self.problem.violations(*at) == 0).all(axis=1)
@@ -191,13 +173,13 @@ class PlacedPath:
 
     def _decided(self, step: int, rows: Indices) -> Decisions:
         planned = self.steps.decide(step, rows)
-        return planned.decisions(self.problem, np.where(has_policy(planned), planned.v, np.nan))
+        return planned.decisions(self.problem, np.where(planned.has_decision, planned.v, np.nan))
 
     def _refused(self, n: int) -> Decisions:
         status = all_optimal(n)
         status.fill(Status.REFUSED)
         nothing = np.full((n, self.problem.n_decisions), np.nan)
-        refused = Planned(nothing, np.full(n, np.inf), status, (REFUSED,) * n, np.full(n, np.nan))
+        refused = PlannedDecisions(nothing, np.full(n, np.inf), status, (REFUSED,) * n, np.full(n, np.nan))
         return refused.decisions(self.problem, np.full(n, np.inf))
 
     def region(self, row: int, radius: float) -> Region:
@@ -207,19 +189,11 @@ class PlacedPath:
         if first == self.n_steps:
             raise ValueError(f"There is no region at an infinite radius. {REFUSED}.")
         policies = [self.steps.decide(step, np.array([row])) for step in range(first, self.n_steps)]
-        if radius < 0 or not all(has_policy(planned).all() for planned in policies):  # no outcome has such a score
+        if radius < 0 or not all(planned.has_decision.all() for planned in policies):  # no outcome has such a score
             return CostRegion(problem, Polyhedron(np.vstack([np.eye(d), -np.eye(d)]), np.ones(2 * d)), center)
-        facets = [facets_of_plan(problem, planned.z, float(planned.v[0])) for planned in policies]
+        facets = [facets_of_decision(problem, planned.z, float(planned.v[0])) for planned in policies]
         W, h = np.vstack([W for W, _ in facets]), np.concatenate([h for _, h in facets])
         return region_of_facets(problem, W, h, center)
-
-    def volume(self, radii: Array) -> Volume:
-        """A ValueError: the region of a policy is open towards all outcomes that cannot hurt its decision."""
-        raise ValueError(NO_VOLUME)
-
-    def radii_of(self, bounds: Array, own: Array) -> Array:
-        """A ValueError: several steps may have the same bound."""
-        raise ValueError(BOUNDS_TELL_NOTHING.format("step of a path of policies"))
 
     def take(self, rows: Indices) -> Self:
         """The paths of some of the rows."""

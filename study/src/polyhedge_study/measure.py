@@ -14,7 +14,7 @@ import numpy as np
 
 from polyhedge.evaluation import evaluate_decisions
 from polyhedge.problems import DecisionProblem
-from polyhedge.regions import PlacedSet
+from polyhedge.regions import SetRegions
 from polyhedge.robust import Decisions
 from polyhedge.sets import Shape, Volume, mean_volume
 from polyhedge_study.hull_volume import hull_volume_of_shape
@@ -71,7 +71,7 @@ def measure_set(
     `residuals` (n, d) of the learning rows, divided by their scales, break ties.
     """
     scales = np.ones(len(centers)) if scales is None else scales
-    placed = PlacedSet(task.problem, shape, centers, scales)
+    placed = SetRegions(task.problem, shape, centers, scales)
     outcomes = task.rows("test")[1]
     inside = shape.contains(placed.residuals(outcomes), radius)
     decisions = placed.decide(np.full(len(centers), radius))

@@ -37,7 +37,7 @@ from polyhedge.learners import (
 )
 from polyhedge.learners.result import unless_interrupted
 from polyhedge.predictors.regressor import as_predictor
-from polyhedge.regions import ScaledSet
+from polyhedge.regions import LearnedSet
 from polyhedge.sets import mean_volume
 from polyhedge_study.baselines import (
     bonferroni_box,
@@ -134,7 +134,7 @@ def learned_without_recalibration(task: Task, alpha: float, seed: int, *, learne
     pooled, (X, _) = np.concatenate([task.split.learn, task.split.calibrate]), task.rows("test")
     centers, test_centers = (np.asarray(predictor.predict(rows)) for rows in (task.X[pooled], X))
     result, spread = _learned_from(task, pooled, centers, alpha, seed, learner)
-    family = ScaledSet(task.problem, as_predictor("precomputed", task.problem.n_outcomes), result.set, spread)
+    family = LearnedSet(task.problem, as_predictor("precomputed", task.problem.n_outcomes), result.set, spread)
     placed = family.around(centers, task.X[pooled])
     radius = conformal_radius(placed.scores(task.Y[pooled]), alpha)
     seconds = time.perf_counter() - began

@@ -17,7 +17,7 @@ from polyhedge.calibration import attained_rank, conformal_radius
 from polyhedge.data.splits import fold_of
 from polyhedge.planning import DevelopmentRows
 from polyhedge.predictors.regressor import Predictor, as_predictor, out_of_fold
-from polyhedge.regions import Guard, Policy
+from polyhedge.regions import CostGuard, Policy
 from polyhedge.regions.family import RegionFamily
 from polyhedge_study.inside import Array
 from polyhedge_study.tasks import Task
@@ -116,7 +116,7 @@ def seen_from(X: Array, centers: Array) -> Array:
 
 def guard(task: Task, predictor: Predictor, policy: Policy, alpha: float, detail: str = "") -> Bounded:
     """Guard a frozen policy: its bound is planned cost plus the conformal radius of the calibration rows' excess."""
-    return bounded(task, Guard(task.problem, predictor, policy), alpha, detail)
+    return bounded(task, CostGuard(task.problem, predictor, policy), alpha, detail)
 
 
 def bounded(task: Task, family: RegionFamily, alpha: float, detail: str = "") -> Bounded:

@@ -18,8 +18,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from polyhedge.planning.policies import Planner
 from polyhedge.planning.risk import Risk
 from polyhedge.problems import DecisionProblem
-from polyhedge.regions import Guard
-from polyhedge.regions.cost_guard import Planned
+from polyhedge.regions import CostGuard, PlannedDecisions, Policy
 from polyhedge.regions.family import DEFAULT_WORK, Work
 from polyhedge_study.guarded.developed import Bounded, Developed, guard, seen_from
 from polyhedge_study.guarded.rules import fit_rule, planned
@@ -40,7 +39,7 @@ def scaled_quantile_regression(task: Task, alpha: float, seed: int) -> Bounded:
     """Quantile models whose bounds are a common multiple of the predicted quantile of the cost, which is positive."""
     developed = Developed.of(task)
     policy = _fit(task, developed, alpha, seed)
-    family = Guard(task.problem, developed.predictor, policy)
+    family = CostGuard(task.problem, developed.predictor, policy)
 
     def units(part: str) -> tuple[Array, Array, Array]:
         """Decisions, predicted quantiles of their costs, and what the costs are in these."""
@@ -54,7 +53,7 @@ def scaled_quantile_regression(task: Task, alpha: float, seed: int) -> Bounded:
 
 
 @dataclass(frozen=True, eq=False)
-class QuantilePolicy:
+class QuantilePolicy(Policy):
     """Decisions by a rule, or by a quantile model an outcome, and a predicted quantile of their cost.
 
     Attributes
@@ -76,7 +75,7 @@ class QuantilePolicy:
         """How decisions are made."""
         return "sample average" if isinstance(self.rule, Planner) else "a quantile of each outcome"
 
-    def decide(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> Planned:
+    def decide(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> PlannedDecisions:
         """Decisions and planned costs; trees decide each row by itself."""
         known = seen_from(features, centers)
         if isinstance(self.rule, Planner):

@@ -22,7 +22,6 @@ from polyhedge.data.splits import evenly_chosen
 from polyhedge.planning import DevelopmentRows
 from polyhedge.planning.policies import Planner
 from polyhedge.planning.risk import JointCost, Risk
-from polyhedge.regions.batch_invariant import steady_predictions
 from polyhedge_study.guarded.developed import Bounded, Developed
 from polyhedge_study.guarded.rules import fit_rule
 from polyhedge_study.inside import Array
@@ -52,7 +51,7 @@ def risk_averse(task: Task, alpha: float, seed: int) -> Bounded:
 
     def at(part: str) -> Levelled:
         X = task.rows(part)[0]
-        return _levelled(planners, X, steady_predictions(developed.predictor, X))
+        return _levelled(planners, X, developed.predictor.predict(X))
 
     fresh = at("test")
     return Bounded(

@@ -22,7 +22,7 @@ from polyhedge.planning.policies import Planner, Rule, fit_planner
 from polyhedge.planning.residual_distributions import fit_distribution
 from polyhedge.planning.risk import Risk
 from polyhedge.problems import DecisionProblem
-from polyhedge.regions.cost_guard import Planned
+from polyhedge.regions import PlannedDecisions, Policy
 from polyhedge.regions.family import DEFAULT_WORK, Work
 from polyhedge_study.guarded.developed import Bounded, Developed, guard
 from polyhedge_study.inside import Array
@@ -63,7 +63,7 @@ def fit_rule(
 
 
 @dataclass(frozen=True, eq=False)
-class RulePolicy:
+class RulePolicy(Policy):
     """Decisions of one rule; planned cost at the prediction, or a quantile of this level under the rule's
     distribution.
     """
@@ -72,7 +72,7 @@ class RulePolicy:
     level: float | None
     kind: ClassVar[str] = "rival"
 
-    def decide(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> Planned:
+    def decide(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> PlannedDecisions:
         """Decisions and planned costs, each a function of its row alone."""
         z, seen = self.planner(features, centers, values, work.n_jobs), self.planner.problem
         if self.level is None or self.planner.distribution is None:
@@ -86,6 +86,7 @@ class RulePolicy:
         raise ValueError("The policy of a rival cannot be saved: it is made for one comparison.")
 
 
-def planned(problem: DecisionProblem, z: Array, v: Array) -> Planned:
+def planned(problem: DecisionProblem, z: Array, v: Array) -> PlannedDecisions:
     """Decisions and planned costs as a policy gives them."""
-    return Planned(z.reshape(len(v), problem.n_decisions), np.asarray(v, dtype=np.float64), all_optimal(len(v)))
+    z, v = z.reshape(len(v), problem.n_decisions), np.asarray(v, dtype=np.float64)
+    return PlannedDecisions(z, v, all_optimal(len(v)))
