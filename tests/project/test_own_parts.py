@@ -221,7 +221,7 @@ class TestPromises:
         class Renamed(OneRadius):
             is_marginal = True
 
-        assert Renamed(1.0, 0.1, 60).law().args == OneRadius(1.0, 0.1, 60).distribution().args
+        assert Renamed(1.0, 0.1, 60).law().args == OneRadius(1.0, 0.1, 60).law().args
         assert is_marginal(Renamed(1.0, 0.1, 60))
 
     def test_other_levels_need_scores_that_the_calibrator_hands_over(self) -> None:
