@@ -16,7 +16,7 @@ from polyhedge.model import calibrated_radii
 from polyhedge.planning.levels import PlannedBy
 from polyhedge.planning.policies import Rule
 from polyhedge.planning.selection import Scored, choose_planned_by
-from polyhedge.problems.evaluation import Limits
+from polyhedge.problems.checks import Limits
 from polyhedge.solvers.program import Status
 
 

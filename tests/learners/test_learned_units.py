@@ -13,8 +13,7 @@ from sklearn.linear_model import LinearRegression
 import polyhedge as ph
 from polyhedge.learners import Samples
 from polyhedge.learners.scaling import OwnUnits
-from polyhedge.problems.segment import Segment
-from polyhedge.problems.units import problem_in
+from polyhedge.problems.units import scaled
 from polyhedge.robust import decide
 from polyhedge.sets import Box
 
@@ -172,7 +171,7 @@ def test_a_problem_in_its_own_units_is_the_same_problem(make: Make) -> None:
     problem = make(unit=7e-5, outcome=3e4, cost=0.01)
     residuals, centers = (3e4 * rows for rows in rows_for(problem, 1))
     units = OwnUnits.of(Samples(residuals, centers, problem, 0.2)).units
-    twin, shift = problem_in(problem, units), units.shift
+    twin, shift = scaled(problem, units), units.shift
     box, own_box = Box(np.full(problem.n_outcomes, 1.5e4)), Box(np.full(problem.n_outcomes, 1.5e4 / units.outcome))
     usual = decide(problem, box, 1.0, centers[:4])
     found = decide(twin, own_box, 1.0, (centers[:4] - shift) / units.outcome)
@@ -322,9 +321,3 @@ def test_a_formula_that_rests_on_the_sign_of_outcomes_far_from_zero_is_learned()
     learner = ph.learners.Descent(n_steps=5, max_contexts=5)
     decider = ph.RobustDecider(problem, LinearRegression(), guarantee="outcome", learner=learner, random_state=0)
     assert decider.fit(X, np.maximum(Y, 0.0)).decide(X[:2]).is_optimal.all()
-
-
-def test_directions_along_a_segment_are_rounded_outcome_by_outcome() -> None:
-    small = np.pi * 2.0**-60
-    seen = Segment(np.zeros(2), np.ones(2), np.array([1.0, small]), np.array([1.0, 2 * small]), np.ones(3)).rounded()
-    assert [seen.v0[1], seen.v1[1]] == pytest.approx([small, 2 * small], rel=1e-9, abs=0.0)

@@ -22,8 +22,7 @@ from polyhedge.learners.exact.bound import CertifiedBound
 from polyhedge.learners.result import LearnResult
 from polyhedge.learners.samples import Samples
 from polyhedge.problems import DecisionProblem
-from polyhedge.problems.decision_units import DecisionUnits
-from polyhedge.problems.units import Units, problem_in
+from polyhedge.problems.units import DecisionUnits, Units, scaled
 from polyhedge.robust import decide_knowing
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.scaling import power_of_two, rounded_to
@@ -62,7 +61,7 @@ class OwnUnits:
             return cls(Units(), replace(samples))
         units = _units_of(residuals, centers, problem, of_each)
         seen = _rounded(residuals / units.outcomes), _rounded((centers - units.shift) / units.outcomes)
-        return cls(units, Samples(*seen, problem_in(problem, units), samples.alpha))
+        return cls(units, Samples(*seen, scaled(problem, units), samples.alpha))
 
     def result(self, learned: LearnResult) -> LearnResult:
         """A learner's result in the user's units."""
@@ -131,7 +130,7 @@ def _units_of(residuals: Array, centers: Array, problem: DecisionProblem, of_eac
     deviation, value = _costs_around(problem.relaxed(), middle, residuals)
     decisions, is_plain = DecisionUnits.of(problem, outcome, each), _has_closed_forms(problem)
     cost = _cost_unit(deviation, 0.0 if is_plain else outcome * decisions.slope)
-    units = replace(units, cost=cost, columns=decisions.told(problem, outcome, cost, each))
+    units = replace(units, cost=cost, columns=decisions.with_costs(problem, outcome, cost, each))
     if not is_plain:
         cost_shift = value if np.isfinite(value) else 0.0
         return replace(units, outcome_shift=tuple(middle.tolist()), cost_shift=cost_shift)

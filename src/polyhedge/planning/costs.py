@@ -15,9 +15,9 @@ from polyhedge.planning.residual_distributions import PlacedDistribution
 from polyhedge.planning.risk import Cuts, JointCost, Risk, ranks_of
 from polyhedge.planning.separable import Separable, separable_of
 from polyhedge.problems import DecisionProblem
+from polyhedge.problems.feasible_set import QuadraticCost
 from polyhedge.problems.parameters import layout_of
 from polyhedge.problems.pieces import SumOfMaxima
-from polyhedge.problems.quadratic import QuadraticCost
 
 MOST_KEPT = 256
 """Values of parameters at which a problem is kept: as many rows are planned together where each has its own."""

@@ -35,7 +35,7 @@ from polyhedge.planning.residual_distributions import (
 )
 from polyhedge.planning.selection import PLANNED_BY, Scored, choose_planned_by, resampled
 from polyhedge.problems import DecisionProblem
-from polyhedge.problems.evaluation import Limits
+from polyhedge.problems.checks import Limits
 from polyhedge.problems.parameters import by_row
 from polyhedge.regions import DevelopedPolicy, PlannedDecisions
 from polyhedge.regions.family import DEFAULT_WORK, Work

@@ -35,7 +35,7 @@ from polyhedge.planning.risk import Cuts, JointCost, Risk
 from polyhedge.planning.separable import Separable, separable_of
 from polyhedge.planning.within_limits import WithinLimits
 from polyhedge.problems import DecisionProblem
-from polyhedge.problems.quadratic import quadratic_cost
+from polyhedge.problems.feasible_set import quadratic_cost
 from polyhedge.regions.learned_set import SetRegions
 from polyhedge.robust import Adversary, Counterpart, Decisions
 from polyhedge.robust.decide import brought_back

@@ -1,31 +1,31 @@
-"""What a decision problem must satisfy, checked when it is written and not when it is used."""
+"""Checks: of a problem when it is written, of outcomes, and of decisions against constraints."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from polyhedge._support.alignment import listed, names_of, select_columns
-from polyhedge._support.tolerances import INSIDE
+from polyhedge._support.tolerances import FEASIBLE, INSIDE
 from polyhedge._support.validation import Array, Mask, as_rows
+from polyhedge.problems.decompose import Decomposition
+from polyhedge.problems.feasible_set import FeasibleProgram, compile_feasible_program
 from polyhedge.problems.formula import substitute
-from polyhedge.problems.layout import default_outcome_names, in_structure
+from polyhedge.problems.layout import default_outcome_names
 from polyhedge.problems.parameters import layout_of, sample_values
-from polyhedge.problems.pieces import SumOfMaxima
-from polyhedge.problems.written import call_cost, formulas_by_name
-from polyhedge.solvers.program import Cone, ConicProgram, Status
+from polyhedge.problems.written import Written, formulas_by_name
+from polyhedge.solvers.program import Cone, ConicProgram, Status, row_kinds
 from polyhedge.solvers.solve import solve
 
 if TYPE_CHECKING:
     from polyhedge.problems.decision_problem import DecisionProblem
-
-_SAME = 1e-6
-"""Costs that differ by less than this share of the largest are the same formula, rounded in another order."""
 
 
 class NoSolutionError(ValueError):
@@ -56,35 +56,39 @@ def check_curvature(problem: DecisionProblem) -> None:
 
 def check_feasible(problem: DecisionProblem) -> None:
     """Raise if no decision satisfies the constraints that do not depend on the outcome."""
-    if is_empty_of_decisions(problem):
+    if _is_infeasible(problem):
         raise NoSolutionError(
             "The feasible set of the decision problem is empty: no decision satisfies its constraints. "
             "Relax or remove the constraints that contradict each other."
         )
 
 
-def is_empty_of_decisions(problem: DecisionProblem) -> bool:
-    """Whether the constraints that do not depend on the outcome contradict each other, whatever anything costs."""
-    program = problem.feasible.program
-    nothing = replace(program, c=np.zeros_like(program.c), P=None, offset=0.0)
-    return solve(nothing).status is Status.INFEASIBLE
-
-
 def may_be_infeasible(problem: DecisionProblem) -> bool:
     """Whether a solver can be right that no decision is robust: only constraints can exclude all, never the cost."""
-    return problem.uncertain_constraints is not None or is_empty_of_decisions(problem)
+    return problem.uncertain_constraints is not None or _is_infeasible(problem)
 
 
-def check_with_parameters(problem: DecisionProblem, *, is_called: bool = True) -> None:
-    """Compile a problem at some values of its parameters, so that mistakes show when it is written.
+def _is_infeasible(problem: DecisionProblem) -> bool:
+    program = problem.feasible.program
+    without_cost = replace(program, c=np.zeros_like(program.c), P=None, offset=0.0)
+    return solve(without_cost).status is Status.INFEASIBLE
 
-    `is_called` says whether its cost is a callable of somebody's, and not only the formula that one has given.
-    """
+
+def check_with_parameters(problem: DecisionProblem) -> None:
+    """Compile a problem at some values of its parameters, so that mistakes are named when it is written."""
     some = problem.at_values(sample_values(problem.parameters, np.random.default_rng(0)))
     assert some.feasible is not None
     assert some.uncertain_rows is not None
-    if is_called:
-        check_compiled_cost(problem)
+
+
+def check_support(problem: DecisionProblem) -> None:
+    """Raise if no outcome satisfies `outcome_support`."""
+    A, h = problem.support_rows
+    program = ConicProgram(c=np.zeros(A.shape[1]), A=sp.csr_array(A), b=h, cones=(Cone("nonneg", len(h)),))
+    if len(A) and solve(program).status is Status.INFEASIBLE:
+        raise ValueError(
+            "outcome_support is empty: no outcome satisfies it. Remove the constraints that contradict each other."
+        )
 
 
 def named_by(problem: DecisionProblem, *tables: Any) -> DecisionProblem:
@@ -112,20 +116,21 @@ def is_named(problem: DecisionProblem) -> bool:
 
 
 def check_outcomes(problem: DecisionProblem, Y: Any) -> Array:
-    """Return outcomes as finite rows (n, n_outcomes) if all lie in the problem's `outcome_support`.
+    """Outcomes as finite rows (n, n_outcomes); an error if some violate the problem's `outcome_support`.
 
     Columns with names are put in the order of the problem's outcome names.
     """
     values = np.asarray(in_outcome_order(problem, Y, "Y"))
-    if _are_words(values):
-        raise ValueError(
-            f"Y must hold the outcomes of each row, got the text(s) {listed(values.reshape(-1).tolist())}. Where these "
-            "are names of columns of a frame, pass fit(frame.drop(columns=names), frame[names])."
-        )
-    if values.ndim == 1:
-        values = values[:, None]
-    # One layout in memory: sums over rows would differ in the last bits between layouts.
-    outcomes = np.ascontiguousarray(as_rows(values, "Y", problem.n_outcomes))
+    if values.ndim <= 1 and values.dtype.kind in "OU" and all(isinstance(v, str) for v in values.reshape(-1)):
+        try:
+            values = values.astype(np.float64)
+        except ValueError as error:
+            raise ValueError(
+                f"Y must hold the outcomes of each row, got the text(s) {listed(values.reshape(-1).tolist())}. Where "
+                "these are names of columns of a frame, pass fit(frame.drop(columns=names), frame[names])."
+            ) from error
+    rows = as_rows(values[:, None] if values.ndim == 1 else values, "Y", problem.n_outcomes)
+    outcomes = np.ascontiguousarray(rows)
     outside = outside_support(problem, outcomes)
     if outside.any():
         raise ValueError(
@@ -133,17 +138,6 @@ def check_outcomes(problem: DecisionProblem, Y: Any) -> Array:
             f"{int(np.flatnonzero(outside)[0])}. Correct the data or the problem's outcome_support."
         )
     return outcomes
-
-
-def _are_words(values: NDArray[Any]) -> bool:
-    """Whether texts that are no numbers stand where a column of outcomes should be."""
-    if values.ndim > 1 or values.dtype.kind not in "OU" or not all(isinstance(v, str) for v in values.reshape(-1)):
-        return False
-    try:
-        values.astype(np.float64)
-    except ValueError:
-        return True
-    return False
 
 
 def outside_support(problem: DecisionProblem, Y: Array) -> Mask:
@@ -154,97 +148,165 @@ def outside_support(problem: DecisionProblem, Y: Array) -> Mask:
     return np.asarray((h + INSIDE * (np.abs(h) + usual) < Y @ A.T).any(axis=1))
 
 
-def check_compiled_cost(problem: DecisionProblem, n_points: int = 2) -> None:
-    """Raise if the callable, given numbers, differs from what it said as an expression."""
-    rng = np.random.default_rng(0)
-    values = sample_values(problem.parameters, rng)
-    z = feasible_points(problem.at_values(values), n_points, rng)
-    z = np.vstack([z, rng.dirichlet(np.ones(len(z)), n_points) @ z]) if len(z) else z  # between them as well
-    if problem.parameters and not len(z):  # other values may leave room for a decision
-        z = rng.normal(size=(n_points, problem.n_decisions))
-    # A callable cannot be looked into, so a few points must do here; whatever else is known of a cost, its
-    # expression says.
-    u = _outcomes_in_support(problem, rng.normal(size=(2 * len(z), problem.n_outcomes)))
-    z = np.tile(z, (2, 1))
-    costs = problem.evaluate(z, u, np.tile(values, (len(z), 1)))
-    size = float(np.abs(costs[np.isfinite(costs)]).max(initial=0.0))
-    allowed = _SAME * size + _rounding(problem.at_values(values), z, u)
-    for k, (decision, outcome, said, most) in enumerate(zip(z, u, costs, allowed, strict=True)):
-        given = _value_by_call(problem, decision, outcome, values, k)
-        if np.isclose(said, given, rtol=0.0, atol=most, equal_nan=True):
-            continue
-        raise ValueError(
-            f"cost(z, u) gives {given:.6g} for constant z and u but its expression has the value {said:.6g}. "
-            "The callable must return the same formula for variables and constants: remove branches on "
-            "types or values, randomness and NumPy functions applied to z or u."
-        )
+class RowValues:
+    """A scalar formula of one or more arguments, evaluated at matching rows of numbers.
+
+    A CVXPY parameter has one value at a time, so threads must not share one: every call works on an expression with
+    its own parameters, taken from the idle ones if there are any.
+
+    Parameters
+    ----------
+    formula : as many parameters as there are shapes -> a scalar CVXPY expression.
+    shapes : the shape of each argument.
+
+    Examples
+    --------
+    >>> total = RowValues(lambda z, u: z @ u, [(2,), (2,)])
+    >>> total(np.array([[1.0, 2.0], [3.0, 4.0]]), np.ones((2, 2)))
+    array([3., 7.])
+    """
+
+    def __init__(self, formula: Callable[..., cp.Expression], shapes: Sequence[tuple[int, ...]]) -> None:
+        self.formula, self.shapes = formula, tuple(shapes)
+        self._idle: list[tuple[cp.Expression, list[cp.Parameter]]] = []
+
+    def __call__(self, *rows: Array) -> Array:
+        """The formula at row i of every argument, each (N, size): shape (N,); NaN outside its domain."""
+        try:
+            expression, parameters = self._idle.pop()  # atomic
+        except IndexError:
+            parameters = [cp.Parameter(shape) for shape in self.shapes]
+            expression = self.formula(*parameters)
+        n, met = len(rows[0]), {parameter.id for parameter in expression.parameters()}
+        shaped = [
+            (parameter, some.reshape(n, *shape))
+            for parameter, shape, some in zip(parameters, self.shapes, rows, strict=True)
+            if parameter.id in met
+        ]
+        values = np.full(n, np.nan if shaped else float(expression.value))
+        with np.errstate(all="ignore"):
+            for i in range(n if shaped else 0):
+                for parameter, numbers in shaped:
+                    parameter.save_value(np.asarray(numbers[i]))  # without CVXPY's slow check of attributes
+                value = expression.value
+                values[i] = np.nan if value is None else float(value)
+        self._idle.append((expression, parameters))
+        return values
 
 
-def _rounding(problem: DecisionProblem, z: Array, u: Array) -> Array:
-    """What roundings make of a cost whose terms are larger than itself, at matching rows."""
-    joint = problem.sum_of_maxima
-    if joint is None:
-        return np.zeros(len(z))
-    sizes = SumOfMaxima(np.abs(joint.base), tuple(np.abs(group) for group in joint.groups))
-    return 4096 * float(np.finfo(float).eps) * sizes.evaluate(np.abs(z), np.abs(u))
+class UncertainRows:
+    """The uncertain constraints as functions of many decisions, outcomes and parameters at once.
+
+    Parameters
+    ----------
+    written : the problem's formulas.
+    splits : every entry of the constraints (left side minus right side), split into arrays over (u, parameters) and
+        a part of the decision and the parameters alone.
+    """
+
+    def __init__(self, written: Written, splits: Sequence[Decomposition]) -> None:
+        self.written, self.splits = written, tuple(splits)
+        shapes = [*written.layout.shapes, *(parameter.shape for parameter in written.parameters)]
+        self.alone = [RowValues(partial(self._alone, r), shapes) for r in range(len(self.splits))]
+
+    def _alone(self, row: int, *leaves: cp.Parameter) -> cp.Expression:
+        k = len(self.written.variables)
+        return substitute(self.splits[row].decision_part, self.written.leaves(list(leaves[:k]), None, list(leaves[k:])))
+
+    def violations(self, z: Array, u: Array, values: Array) -> Array:
+        """By how much each constraint is exceeded (N, n_constraints), for rows of z (N, p), u (N, d) and parameters.
+
+        Zero if it holds up to the solvers' tolerance; the largest entry of a constraint with several; NaN without a
+        decision.
+        """
+        solved = 1e-8  # share of the terms of a constraint that solvers leave between its sides
+        excess, decided = np.full((len(z), len(self.splits)), np.nan), np.isfinite(z).all(axis=1)
+        z, known, values = z[decided], np.hstack([u, values])[decided], values[decided]
+        arguments = [*self.written.layout.columns(z), *layout_of(self.written.parameters).columns(values)]
+        for r, (split, alone) in enumerate(zip(self.splits, self.alone, strict=True)):
+            rest = alone(*arguments)
+            value = split.joint_part.evaluate(z, known) + rest
+            size = split.joint_part.sizes().evaluate(np.abs(z), np.abs(known)) + np.abs(rest)
+            excess[decided, r] = np.where(value > solved * size, value, 0.0)
+        ends = np.cumsum([0, *(constraint.size for constraint in self.written.uncertain)])
+        worst = [excess[:, first:last].max(axis=1) for first, last in pairwise(ends.tolist())]
+        return np.array(worst).reshape(len(worst), len(excess)).T
 
 
-def _value_by_call(problem: DecisionProblem, z: Array, u: Array, values: Array, turn: int) -> float:
-    """The cost in one of the three ways in which solvers will ask for it, by turns: z, u or both constant."""
-    parts = problem.layout.split(z)[: problem.layout.n_given]
-    given_z: list[Any] = [cp.Constant(part) for part in parts]
-    given_u: Any = cp.Constant(u)
-    if turn % 3 == 1:
-        given_z = [cp.Variable(part.shape, value=part) for part in parts]
-    elif turn % 3 == 2:
-        given_u = cp.Variable(len(u), value=u)
-    # What a callable takes from elsewhere than its arguments are the variables and parameters themselves.
-    leaves = problem.written.leaves(z) | {one.parameter.id: cp.Constant(one.value) for one in problem.constants}
-    parameters = zip(problem.parameters, layout_of(problem.parameters).split(values), strict=True)
-    leaves |= {parameter.origin: cp.Constant(value) for parameter, value in parameters}
-    with np.errstate(all="ignore"):  # outside its domain a cost is NaN
-        said = call_cost(problem.cost, in_structure(problem.decision, given_z), given_u)
-        value = substitute(said, leaves).value
-    return float("nan") if value is None else float(value)
+@dataclass(frozen=True, eq=False)
+class Limits:
+    """The constraints of a problem that do not depend on the outcome, compiled once.
+
+    Attributes
+    ----------
+    problem : the decision problem.
+    shared : the constraints without the cost; None if the problem has parameters.
+    """
+
+    problem: DecisionProblem
+    shared: FeasibleProgram | None
+
+    @classmethod
+    def of(cls, problem: DecisionProblem) -> Limits:
+        """The limits of a problem."""
+        if problem.parameters:
+            return cls(problem, None)
+        written = problem.written
+        return cls(problem, compile_feasible_program(written.variables, cp.Constant(0.0), written.certain))
+
+    def broken_by(self, z: Array, values: Array) -> Array:
+        """By how much decisions (N, p) break constraints, bounds or integrality, as a share of their terms (N,).
+
+        For constraints with auxiliary variables or cones, the distance to the nearest feasible decision. NaN if a
+        decision is NaN.
+
+        Examples
+        --------
+        >>> from polyhedge.problems import simplex_linear
+        >>> limits = Limits.of(simplex_linear([0.0, 0.0]))
+        >>> limits.broken_by(np.array([[0.5, 0.5], [1.0, 1.0]]), np.zeros((2, 0))).round(2)
+        array([0. , 0.2])
+        """
+        if self.shared is not None:
+            return _broken(self.shared, z)
+        shares = [_broken(self.problem.at_values(v).feasible, z[[i]]) for i, v in enumerate(values)]
+        return np.concatenate(shares) if shares else np.zeros(0)
 
 
-def _outcomes_in_support(problem: DecisionProblem, u: Array) -> Array:
-    """Project outcomes onto the known support, where costs such as powers may be undefined outside."""
-    A, h = problem.support_rows
-    if not len(A):
-        return u
+def _broken(feasible: FeasibleProgram, z: Array) -> Array:
+    program, columns = feasible.program, feasible.z_columns
+    kinds, others = row_kinds(program.cones), np.ones(program.A.shape[1], dtype=bool)
+    others[columns] = False
+    # Equations and inequalities of the decision alone.
+    is_plain = np.isin(kinds, ("zero", "nonneg")) & (abs(program.A[:, np.flatnonzero(others)]).sum(axis=1) == 0)
+    A, b = program.A[is_plain][:, columns], program.b[is_plain]
+    # Entries of a decision are rounded at its largest.
+    sizes = np.abs(z).max(axis=1, initial=0.0, keepdims=True)
+    slack, size = b - z @ A.T, np.abs(b) + (np.abs(z) + sizes) @ np.abs(A).T
+    over = np.where(kinds[is_plain] == "zero", np.abs(slack), np.maximum(-slack, 0.0))
+    shares = np.divide(over, size, out=np.zeros_like(over), where=size > 0).max(axis=1, initial=0.0)
+    integers = z[:, np.isin(columns, program.integer)]
+    shares = np.maximum(shares, np.abs(integers - np.round(integers)).max(axis=1, initial=0.0))
+    if not is_plain.all():
+        for i in np.flatnonzero(shares <= FEASIBLE):
+            shares[i] = max(shares[i], _distance(feasible, z[i]))
+    return np.where(np.isfinite(z).all(axis=1), shares, np.nan)
+
+
+def _distance(feasible: FeasibleProgram, z: Array) -> float:
+    """The distance to the nearest feasible decision, as a share of the decision's largest entry."""
+    program, columns = feasible.program, feasible.z_columns
+    n, p, size = program.A.shape[1], len(columns), float(np.abs(z).max(initial=0.0)) or 1.0
+    picks = sp.csr_array((np.ones(p), (np.arange(p), columns)), shape=(p, n))
+    reach = sp.csr_array(np.full((p, 1), -size))
+    A = sp.vstack([sp.hstack([program.A, sp.csr_array((program.A.shape[0], 1))]), sp.hstack([picks, reach])])
+    A = sp.csr_array(sp.vstack([A, sp.hstack([-picks, reach])]))
     nearest = ConicProgram(
-        c=np.zeros(A.shape[1]),
-        A=sp.csr_array(A),
-        b=h,
-        cones=(Cone("nonneg", len(h)),),
-        P=sp.eye_array(A.shape[1]).tocsr(),
+        c=np.concatenate([np.zeros(n), [1.0]]),
+        A=A,
+        b=np.concatenate([program.b, z, -z]),
+        cones=(*program.cones, Cone("nonneg", 2 * p)),
+        integer=program.integer,
     )
-    points = [solve(replace(nearest, c=-row)).x for row in u]
-    if not np.isfinite(points).all():
-        raise ValueError(
-            "outcome_support is empty: no outcome satisfies it. Remove the constraints that contradict each other."
-        )
-    return np.array(points)
-
-
-def feasible_points(
-    problem: DecisionProblem,
-    n_points: int,
-    rng: np.random.Generator,
-    time_limit: float | None = None,
-    size: float = 1.0,
-) -> Array:
-    """Projections of random points of a size onto (the relaxation of) Z, as many as are found in `time_limit` each."""
-    program, columns = problem.feasible.program, problem.feasible.z_columns
-    n = len(program.c)
-    P = sp.csr_array((np.ones(len(columns)), (columns, columns)), shape=(n, n))
-    points = []
-    for target in size * rng.normal(size=(n_points, len(columns))):
-        c = np.zeros(n)
-        c[columns] = -target
-        projection = ConicProgram(c=c, A=program.A, b=program.b, cones=program.cones, P=P)
-        solution = solve(projection, time_limit=time_limit)
-        if solution.status.has_solution:
-            points.append(solution.x[columns])
-    return np.array(points).reshape(-1, len(columns))
+    solution = solve(nearest)
+    return max(float(solution.x[-1]), 0.0) if solution.status.has_solution else np.inf

@@ -14,9 +14,15 @@ import cvxpy as cp
 import numpy as np
 
 from polyhedge._support.validation import Array
-from polyhedge.problems.checks import check_compiled_cost, check_curvature, check_feasible, check_with_parameters
+from polyhedge.problems.checks import (
+    RowValues,
+    UncertainRows,
+    check_curvature,
+    check_feasible,
+    check_support,
+    check_with_parameters,
+)
 from polyhedge.problems.decompose import Decomposition, decompose, inequality_rows, support_rows
-from polyhedge.problems.evaluation import RowValues, UncertainRows
 from polyhedge.problems.feasible_set import FeasibleProgram, compile_feasible_program
 from polyhedge.problems.formula import NotPortableError, substitute, substitute_in
 from polyhedge.problems.layout import (
@@ -59,8 +65,8 @@ class DecisionProblem:
         are understood. A dictionary names them, otherwise their own names do.
     cost : callable
         `cost(z, u)` returns a scalar CVXPY expression, convex in z, which comes in the structure of `decision`. It
-        is called with either argument constant, so it must treat both alike; what it says of itself is checked.
-        Other variables in it are auxiliary: chosen together with the decision, before the outcome is known.
+        is called once, with variables. Other variables in it are auxiliary: chosen together with the decision, before
+        the outcome is known.
     constraints : sequence of CVXPY constraints
         The feasible set Z; other variables in them are auxiliary, too. One that may stand for the outcome is refused.
     n_outcomes : int
@@ -153,11 +159,12 @@ class DecisionProblem:
 
     def __post_init__(self) -> None:
         self._read()
+        check_support(self)
         if self.parameters:
             check_with_parameters(self)
             return
         check_feasible(self)
-        check_compiled_cost(self)
+        assert self.uncertain_rows is not None  # compiled now, so that mistakes are named
 
     def _read(self) -> None:
         """Read the callables, and check names and curvature."""
@@ -188,12 +195,10 @@ class DecisionProblem:
             twin._set(units={renamed.get(name, name): unit for name, unit in self.units.items()})
         return twin
 
-    def with_parts(self, anew: Sequence[str] = (), **parts: Any) -> DecisionProblem:
-        """A problem that differs in these parts, fields or compiled ones; what follows from them is found anew.
-
-        `anew` names compiled parts that follow from those that differ; `_FOLLOWS` follow from any.
-        """
-        kept = {name: part for name, part in vars(self).items() if name not in (*_FOLLOWS, *anew)}
+    def with_parts(self, recomputed: Sequence[str] = (), **parts: Any) -> DecisionProblem:
+        """A problem that differs in these parts, fields or compiled ones; `recomputed` names those to derive again."""
+        left_out = ("structure", "in_units", "_at_rows", *recomputed)
+        kept = {name: part for name, part in vars(self).items() if name not in left_out}
         return self.assembled(**kept | parts)
 
     @classmethod
@@ -271,7 +276,7 @@ class DecisionProblem:
 
     def at_values(self, values: Array) -> DecisionProblem:
         """The same problem at flat values of its parameters; the last few that were asked for are kept."""
-        return self._kept.get(values, self._at) if self.parameters else self
+        return self._at_rows.get(values, self._at) if self.parameters else self
 
     @cached_property
     def in_units(self) -> KeptProblems:
@@ -279,7 +284,7 @@ class DecisionProblem:
         return KeptProblems()
 
     @cached_property
-    def _kept(self) -> KeptProblems:
+    def _at_rows(self) -> KeptProblems:
         return KeptProblems()
 
     def _at(self, values: Array) -> DecisionProblem:
@@ -460,10 +465,6 @@ class DecisionProblem:
         return None if self.lifted_parts is None else UncertainRows(self.written, self.lifted_parts.rows)
 
 
-_FOLLOWS = ("structure", "in_units", "_kept")
-"""What a problem that differs in some part must not take over."""
-
-
 def _sign_parameter(decision: cp.Variable) -> cp.Parameter:
     nonneg = bool(decision.is_nonneg()) or decision.attributes.get("boolean") is True
     return cp.Parameter(decision.shape, nonneg=nonneg, nonpos=bool(decision.is_nonpos()) and not nonneg)
@@ -473,7 +474,7 @@ def problem_from_data(data: Mapping[str, Any]) -> DecisionProblem:
     """The problem that `problem_to_data` described, compiled again; mistakes in the data are ValueErrors."""
     problem = _unpickled(data)
     if problem.parameters:
-        check_with_parameters(problem, is_called=False)
+        check_with_parameters(problem)
     else:
         assert problem.feasible is not None
         assert problem.uncertain_rows is not None

@@ -1,18 +1,15 @@
 """From a CVXPY expression in (z, u) to g_0(z) + sums of maxima of biaffine functions.
 
-The walk looks at structure, not at samples: subexpressions free of u that are not affine in z, and
-maxima, absolute values and norms that contain u, are cut out and replaced by fresh variables. What
-remains must be affine in these and biaffine in (z, u); its coefficients are read off exactly.
-
-Parameters are numbers that are known when the decision is made. Where a formula is affine in them, they are read as
-further coordinates behind those of the outcome.
+The expression's structure is read, not samples of it: subexpressions free of u that are not affine in z, and maxima,
+absolute values and norms that contain u, are replaced by fresh variables. The rest must be affine in these and biaffine
+in (z, u); its coefficients are exact. Parameters in which a formula is affine are read as further coordinates of u.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import reduce
 
 import cvxpy as cp
 import numpy as np
@@ -26,13 +23,8 @@ from polyhedge.problems.pieces import SumOfMaxima, maximum_of
 from polyhedge.problems.written import Written
 
 _FAR = 2.0**100
-"""Where slopes in the outcome are read: so far out that constants beside them fall below the last digit, and at a power
-of two, so that slopes keep all of theirs. (A step of 1 would leave 0.1 (u - 1e6) a slope that is wrong by 1e-11.)"""
-
-
-_MANY_PARTS = 500
-"""Of an affine expression, from which on its coefficients are read at one stroke: CVXPY's gradient compiles each part
-on its own, a third of a millisecond each. Both are exact up to the last bit of sums and products."""
+"""Step for slopes: constants then fall below the last digit, and a power of two keeps all digits of the slope. (A step
+of 1 would leave 0.1 (u - 1e6) a slope that is wrong by 1e-11.)"""
 
 
 @dataclass(frozen=True)
@@ -86,29 +78,21 @@ def inequality_rows(constraint: cp.Constraint, written: Written) -> list[Decompo
 
 
 def support_rows(written: Written) -> tuple[Array, Array]:
-    """A, h of the known support {u : A u <= h}; no rows where nothing is known."""
-    parts = [np.zeros((0, 1 + written.outcome.size))]
+    """A, h of the known support {u : A u <= h}; no rows if nothing is known."""
+    parts, u = [np.zeros((0, 1 + written.outcome.size))], written.outcome
     for constraint in written.support:
-        rows = affine_rows(constraint, written.outcome)
-        if rows is None:
+        is_equality = isinstance(constraint, cp.constraints.Equality)
+        is_linear = is_equality or isinstance(constraint, cp.constraints.Inequality)
+        if not is_linear or not constraint.expr.is_affine():
             raise ValueError(
                 f"outcome_support must give linear constraints on u, got {constraint}. "
                 "Write it with <=, >= or == and affine expressions of u."
             )
-        parts.append(rows)
+        own = _at_zero([u])
+        rows = _affine_map(substitute(cp.reshape(constraint.expr, (constraint.expr.size,), order="C"), own), own)
+        parts += [rows, -rows] if is_equality else [rows]
     coefficients = np.vstack(parts)
     return np.ascontiguousarray(coefficients[:, 1:]), -coefficients[:, 0]
-
-
-def affine_rows(constraint: cp.Constraint, u: cp.Variable) -> Array | None:
-    """Rows [constant, coefficients] of the affine expressions of u that a linear constraint bounds by 0."""
-    if not isinstance(constraint, (cp.constraints.Inequality, cp.constraints.Equality)):
-        return None
-    if not constraint.expr.is_affine():
-        return None
-    own = _at_zero([u])
-    rows = _affine_map(substitute(cp.reshape(constraint.expr, (constraint.expr.size,), order="C"), own), own)
-    return np.concatenate([rows, -rows]) if isinstance(constraint, cp.constraints.Equality) else rows
 
 
 class _Walk:
@@ -181,9 +165,7 @@ class _Walk:
 
     def _pieces_of(self, atom: cp.Expression) -> list[SumOfMaxima]:
         """The entries of a maximum-like atom (row-major) as sums of maxima."""
-        arguments = [self._joint_entries(argument) for argument in atom.args]
-        shapes = [argument.shape for argument in atom.args]
-        return _MAXIMA[type(atom)](atom, arguments, shapes)
+        return _entries_of_maximum(atom, [self._joint_entries(argument) for argument in atom.args])
 
     def _joint_entries(self, expression: cp.Expression) -> list[SumOfMaxima]:
         entries = self.split(expression)
@@ -251,36 +233,20 @@ def _at_zero(variables: Sequence[cp.Variable]) -> dict[int, cp.Variable]:
     return {v.id: cp.Variable(v.shape, value=np.zeros(v.shape)) for v in variables}
 
 
-def count_parts(expression: cp.Expression) -> int:
-    """Atoms and leaves of an expression, each as often as it stands there."""
-    return 1 + sum(count_parts(argument) for argument in expression.args)
-
-
 def _affine_map(expression: cp.Expression, variables: Mapping[int, cp.Variable]) -> Array:
     """Rows [constant, coefficients...] of an affine vector expression; variables, all at 0, in row-major order."""
     constant = np.asarray(expression.value, dtype=float).reshape(-1, 1)
-    slopes = _slopes_at_once(expression, list(variables.values())) if count_parts(expression) > _MANY_PARTS else None
-    if slopes is not None and np.isfinite(slopes).all() and np.isfinite(constant).all():
-        return np.hstack([constant, slopes])
-    gradient, met = _gradient(expression), {variable.id for variable in expression.variables()}
-    columns = [constant]
-    for variable in variables.values():
-        jacobian = gradient.get(variable)
-        if jacobian is None:
-            own = _slopes(expression, variable) if variable.id in met else np.zeros((len(constant), variable.size))
-            columns.append(own)
-            continue
-        dense = jacobian.toarray() if hasattr(jacobian, "toarray") else np.atleast_2d(np.asarray(jacobian))
-        dense = dense.reshape(variable.size, len(constant))
-        columns.append(dense[_row_major(variable.shape)].T)
-    rows = np.concatenate(columns, axis=1)
+    slopes = _compiled_slopes(expression, list(variables.values()))
+    if slopes is None or not np.isfinite(slopes).all():
+        slopes = np.hstack([_value_slopes(expression, variable) for variable in variables.values()])
+    rows = np.hstack([constant, slopes])
     if not np.isfinite(rows).all():
         raise ValueError(f"The coefficients of {expression} must be finite numbers, and some are not. Correct them.")
     return rows
 
 
-def _slopes_at_once(expression: cp.Expression, variables: Sequence[cp.Variable]) -> Array | None:
-    """Coefficients (rows, entries of all variables, row-major) as CVXPY's compiler reads them; None where it cannot."""
+def _compiled_slopes(expression: cp.Expression, variables: Sequence[cp.Variable]) -> Array | None:
+    """Coefficients (rows, entries of all variables, row-major) from CVXPY's compiler; None if it cannot read them."""
     if not _is_for_compiler(expression):
         return None
     starts = np.cumsum([0, *(variable.size for variable in variables)])
@@ -299,33 +265,25 @@ def _slopes_at_once(expression: cp.Expression, variables: Sequence[cp.Variable])
 
 
 def _is_for_compiler(node: cp.Expression) -> bool:
-    """Whether all parts are such that CVXPY's compiled code knows them."""
+    """Whether CVXPY's compiled code knows all parts."""
     if not node.args or node.is_constant():
         return node.ndim <= 2
-    is_known = isinstance(node, AffAtom) and node.ndim <= 2 and getattr(node, "_supports_cpp", lambda: False)()
+    is_known = isinstance(node, AffAtom) and node.ndim <= 2 and getattr(node, "_supports_cpp", lambda: True)()
     return is_known and all(_is_for_compiler(argument) for argument in node.args)
 
 
-def _gradient(expression: cp.Expression) -> dict[cp.Variable, Any]:
-    """CVXPY's gradient; without an entry, or with None, where it cannot tell: a first power at 0 is such a place."""
-    try:
-        gradient: dict[cp.Variable, Any] = expression.grad
-    except TypeError:  # it adds what it cannot tell to other terms
-        return {}
-    return gradient
-
-
-def _slopes(expression: cp.Expression, variable: cp.Variable) -> Array:
-    """The coefficients (rows, size) of one variable of an affine expression, from its values at units."""
-    zero, slopes = np.zeros(variable.shape), []
-    at_zero = np.asarray(expression.value, dtype=float).ravel()
-    for k in range(variable.size):
-        unit = np.zeros(variable.size)
-        unit[k] = 1.0
-        variable.value = unit.reshape(variable.shape)
-        slopes.append(np.asarray(expression.value, dtype=float).ravel() - at_zero)
-    variable.value = zero
-    return np.stack(slopes, axis=1)
+def _value_slopes(expression: cp.Expression, variable: cp.Variable) -> Array:
+    """The coefficients (rows, size) of one variable of an affine expression, from its values far out."""
+    slopes = np.zeros((expression.size, variable.size))
+    if variable.id in {v.id for v in expression.variables()}:
+        at_zero = np.asarray(expression.value, dtype=float).ravel()
+        for k in range(variable.size):
+            unit = np.zeros(variable.size)
+            unit[k] = _FAR
+            variable.value = unit.reshape(variable.shape)
+            slopes[:, k] = (np.asarray(expression.value, dtype=float).ravel() - at_zero) / _FAR
+        variable.value = np.zeros(variable.shape)
+    return slopes
 
 
 def _row_major(shape: tuple[int, ...]) -> Indices:
@@ -344,13 +302,14 @@ def _weighted_sum(weights: Array, terms: Sequence[cp.Expression]) -> cp.Expressi
     return total
 
 
-# How each maximum-like atom of CVXPY reads: (atom, entries of its arguments, their shapes) -> its entries.
+_MAXIMA = (cp.maximum, cp.max, cp.abs, cp.norm1, cp.norm_inf)
 
 
-def _at_most_one_group(function: SumOfMaxima | None) -> SumOfMaxima:
-    if function is None:
+def _maximum(functions: Sequence[SumOfMaxima]) -> SumOfMaxima:
+    found = maximum_of(functions)
+    if found is None:
         raise _NotPiecewiseError
-    return function
+    return found
 
 
 def _both_signs(entry: SumOfMaxima) -> list[SumOfMaxima]:
@@ -359,66 +318,27 @@ def _both_signs(entry: SumOfMaxima) -> list[SumOfMaxima]:
     return [entry, entry.scaled(-1.0)]
 
 
-def _along_axis(atom: cp.Expression, entries: list[SumOfMaxima], shape: tuple[int, ...]) -> list[list[SumOfMaxima]]:
-    """The lists of entries that each entry of a reduction runs over."""
-    positions = np.arange(len(entries)).reshape(shape)
-    if atom.axis is None or positions.ndim <= 1:
-        return [[entries[i] for i in positions.ravel()]]
-    moved = np.moveaxis(positions, atom.axis, -1)
-    return [[entries[i] for i in row] for row in moved.reshape(-1, moved.shape[-1])]
-
-
-def _read_maximum(
-    atom: cp.Expression, arguments: list[list[SumOfMaxima]], shapes: list[tuple[int, ...]]
-) -> list[SumOfMaxima]:
-    positions = [
-        np.broadcast_to(np.arange(len(entries)).reshape(shape), atom.shape).ravel()
-        for entries, shape in zip(arguments, shapes, strict=True)
-    ]
-    return [
-        _at_most_one_group(maximum_of([entries[i] for entries, i in zip(arguments, row, strict=True)]))
-        for row in zip(*positions, strict=True)
-    ]
-
-
-def _read_max(
-    atom: cp.Expression, arguments: list[list[SumOfMaxima]], shapes: list[tuple[int, ...]]
-) -> list[SumOfMaxima]:
-    return [_at_most_one_group(maximum_of(run)) for run in _along_axis(atom, arguments[0], shapes[0])]
-
-
-def _read_abs(
-    atom: cp.Expression, arguments: list[list[SumOfMaxima]], shapes: list[tuple[int, ...]]
-) -> list[SumOfMaxima]:
-    return [_at_most_one_group(maximum_of(_both_signs(entry))) for entry in arguments[0]]
-
-
-def _read_norm1(
-    atom: cp.Expression, arguments: list[list[SumOfMaxima]], shapes: list[tuple[int, ...]]
-) -> list[SumOfMaxima]:
-    totals = []
-    for run in _along_axis(atom, arguments[0], shapes[0]):
-        total = SumOfMaxima(np.zeros_like(run[0].base))
-        for entry in run:
-            total = total.plus(_at_most_one_group(maximum_of(_both_signs(entry))))
-        totals.append(total)
-    return totals
-
-
-def _read_norm_inf(
-    atom: cp.Expression, arguments: list[list[SumOfMaxima]], shapes: list[tuple[int, ...]]
-) -> list[SumOfMaxima]:
-    return [
-        _at_most_one_group(maximum_of([signed for entry in run for signed in _both_signs(entry)]))
-        for run in _along_axis(atom, arguments[0], shapes[0])
-    ]
-
-
-_Reader = Callable[[cp.Expression, list[list[SumOfMaxima]], list[tuple[int, ...]]], list[SumOfMaxima]]
-_MAXIMA: dict[type, _Reader] = {
-    cp.maximum: _read_maximum,
-    cp.max: _read_max,
-    cp.abs: _read_abs,
-    cp.norm1: _read_norm1,
-    cp.norm_inf: _read_norm_inf,
-}
+def _entries_of_maximum(atom: cp.Expression, arguments: list[list[SumOfMaxima]]) -> list[SumOfMaxima]:
+    """The entries (row-major) of one of `_MAXIMA` from those of its arguments."""
+    if isinstance(atom, cp.maximum):
+        positions = [
+            np.broadcast_to(np.arange(len(entries)).reshape(argument.shape), atom.shape).ravel()
+            for entries, argument in zip(arguments, atom.args, strict=True)
+        ]
+        rows = zip(*positions, strict=True)
+        return [_maximum([entries[i] for entries, i in zip(arguments, row, strict=True)]) for row in rows]
+    entries = arguments[0]
+    if isinstance(atom, cp.abs):
+        return [_maximum(_both_signs(entry)) for entry in entries]
+    positions = np.arange(len(entries)).reshape(atom.args[0].shape)
+    if atom.axis is not None and positions.ndim > 1:
+        positions = np.moveaxis(positions, atom.axis, -1).reshape(-1, positions.shape[atom.axis])
+    else:
+        positions = positions.reshape(1, -1)
+    runs = [[entries[i] for i in row] for row in positions]
+    if isinstance(atom, cp.max):
+        return [_maximum(run) for run in runs]
+    if isinstance(atom, cp.norm_inf):
+        return [_maximum([signed for entry in run for signed in _both_signs(entry)]) for run in runs]
+    zero = SumOfMaxima(np.zeros_like(entries[0].base))
+    return [reduce(SumOfMaxima.plus, (_maximum(_both_signs(entry)) for entry in run), zero) for run in runs]

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.problems.formula import substitute, substitute_in
-from polyhedge.solvers.program import Cone, ConicProgram
+from polyhedge.solvers.program import Cone, ConicProgram, row_kinds
 from polyhedge.solvers.scaling import as_rotated, products, rotation, with_products
 
 _ATTRIBUTES_WITHOUT_CONSTRAINT = {"name", "value"}
@@ -253,3 +253,80 @@ def _cones(dims: object) -> tuple[Cone, ...]:
             "with cp.power, cp.geo_mean of two terms or second-order cones."
         )
     return tuple(cone for cone in cones if cone.size)
+
+
+@dataclass(frozen=True)
+class QuadraticCost:
+    r"""The function $\tfrac12 |L z + l|_D^2 + c^\top z + \text{offset}$ with the symmetric matrix D."""
+
+    L: Array
+    l: Array  # noqa: E741 - the letter of the formula
+    D: Array
+    c: Array
+    offset: float
+
+    @property
+    def hessian(self) -> Array:
+        """H of z'Hz / 2 + slope'z + constant."""
+        return np.asarray(self.L.T @ self.D @ self.L)
+
+    @property
+    def slope(self) -> Array:
+        """The gradient at z = 0."""
+        return np.asarray(self.c + self.L.T @ self.D @ self.l)
+
+    def along(self, z0: Array, z1: Array) -> Array:
+        """Coefficients (3,) of 1, s and s^2 at z0 + s (z1 - z0)."""
+        step = z1 - z0
+        start, turn = self.L @ z0 + self.l, self.L @ step
+        constant = 0.5 * start @ self.D @ start + self.c @ z0 + self.offset
+        bend = 0.5 * float(turn @ self.D @ turn)
+        # The cost is convex: a negative curvature is rounding; dividing a slope by less than 1e-200 would overflow.
+        return np.array([constant, turn @ self.D @ start + self.c @ step, bend if bend > 1e-200 else 0.0])
+
+
+def quadratic_cost(feasible: FeasibleProgram) -> QuadraticCost | None:
+    """g_0 as a quadratic function of the decision, or None if the compiled program does not show that it is one.
+
+    If equations give every column that costs something as an affine function of z, then g_0 is a quadratic function of
+    z with these coefficients. A column that is only bounded, an epigraph, makes it another function. (CVXPY's
+    `is_quadratic` counts Huber's function in.)
+    """
+    program = feasible.program
+    is_curved = np.zeros(len(program.c), dtype=bool)
+    if program.P is not None:
+        is_curved[program.P.tocoo().row] = True
+    columns = np.flatnonzero(is_curved | (program.c != 0))
+    maps = _affine_in_decision(program, feasible.z_columns, columns)
+    if maps is None:
+        return None
+    M, m = maps
+    curved = is_curved[columns]
+    D = np.zeros((0, 0)) if program.P is None else program.P[columns[curved]][:, columns[curved]].toarray()
+    costs = program.c[columns]
+    return QuadraticCost(M[curved], m[curved], D, costs @ M, float(costs @ m) + program.offset)
+
+
+def _affine_in_decision(program: ConicProgram, z: Indices, columns: Indices) -> tuple[Array, Array] | None:
+    """M, m with x[columns] = M z + m for every feasible x; None where some column is not given by an equation."""
+    M, m = np.zeros((len(columns), len(z))), np.zeros(len(columns))
+    equations, place = _one_unknown_each(program, z), {int(column): k for k, column in enumerate(z)}
+    for k, column in enumerate(columns):
+        if int(column) in place:
+            M[k, place[int(column)]] = 1.0
+        elif int(column) in equations:
+            row = program.A[[equations[int(column)]]].toarray().ravel()
+            M[k], m[k] = -row[z] / row[column], program.b[equations[int(column)]] / row[column]
+        else:
+            return None
+    return M, m
+
+
+def _one_unknown_each(program: ConicProgram, z: Indices) -> dict[int, int]:
+    """Column -> an equation in which it stands with decisions only."""
+    equations = np.flatnonzero(row_kinds(program.cones) == "zero")
+    others = program.A[equations].tocoo()
+    unknown = (others.data != 0) & ~np.isin(others.col, z)
+    count = np.bincount(others.row[unknown], minlength=len(equations))
+    alone = unknown & (count[others.row] == 1)
+    return {int(column): int(equations[row]) for row, column in zip(others.row[alone], others.col[alone], strict=True)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import cvxpy as cp
 import numpy as np
 
 from polyhedge._support.alignment import listed
-from polyhedge._support.validation import Array, Indices, Mask
+from polyhedge._support.validation import Indices
 from polyhedge.problems.decision_problem import DecisionProblem
 from polyhedge.problems.layout import Source
 from polyhedge.solvers.mps import MAX_MPS_BYTES, MpsModel, read_mps
@@ -71,13 +70,17 @@ def from_mps(
     columns, rows, names = _places(model, uncertain)
     order = np.argsort(model.is_whole, kind="stable")
     parts = [part for part in (order[~model.is_whole[order]], order[model.is_whole[order]]) if len(part)]
-    variables = [_variable(len(part), is_whole=bool(model.is_whole[part[0]])) for part in parts]
-    sides = _Sides(model, parts, tuple(rows.items()))
+    variables = [
+        cp.Variable(len(part), integer=bool(is_whole), name="whole" if is_whole else "z")
+        for part, is_whole in ((part, model.is_whole[part[0]]) for part in parts)
+    ]
     return DecisionProblem(
         decision=variables if len(variables) > 1 else variables[0],
-        cost=_Cost(model, parts, tuple(columns.items())),
-        constraints=[*_limits(model, parts, variables), *sides.known(variables)],
-        uncertain_constraints=sides if rows else None,
+        cost=lambda z, u: _cost(model, parts, columns, z if len(parts) > 1 else [z], u),
+        constraints=[*_limits(model, parts, variables), *_certain_rows(model, parts, set(rows), variables)],
+        uncertain_constraints=(
+            (lambda z, u: _uncertain_rows(model, parts, rows, z if len(parts) > 1 else [z], u)) if rows else None
+        ),
         n_outcomes=len(names),
         name=name or path.name.partition(".")[0],
         outcome_names=names,
@@ -127,10 +130,6 @@ def _kind(model: MpsModel, name: str) -> str:
     )
 
 
-def _variable(size: int, *, is_whole: bool) -> cp.Variable:
-    return cp.Variable(size, integer=is_whole, name="whole" if is_whole else "z")
-
-
 def _limits(model: MpsModel, parts: Sequence[Indices], variables: Sequence[cp.Variable]) -> list[cp.Constraint]:
     limits = []
     for part, z in zip(parts, variables, strict=True):
@@ -142,66 +141,55 @@ def _limits(model: MpsModel, parts: Sequence[Indices], variables: Sequence[cp.Va
     return limits
 
 
-@dataclass(frozen=True, eq=False)
-class _Cost:
-    """The objective, with outcomes in place of some of its entries; an object, so that problems can be pickled."""
-
-    model: MpsModel
-    parts: Sequence[Indices]
-    uncertain: tuple[tuple[int, int], ...]
-
-    def __call__(self, z: Any, u: Any) -> Any:
-        sign, c = (-1.0 if self.model.is_maximised else 1.0), self.model.c.copy()
-        c[[column for column, _ in self.uncertain]] = 0.0
-        total = sign * self.model.offset
-        for part, own in zip(self.parts, z if len(self.parts) > 1 else [z], strict=True):
-            total = total + (sign * c[part]) @ own
-            places = [(int(np.flatnonzero(part == column)[0]), k) for column, k in self.uncertain if column in part]
-            if places:
-                at, outcomes = (list(entry) for entry in zip(*places, strict=True))
-                total = total + sign * (u[outcomes] @ own[at])
-        return total
+def _cost(model: MpsModel, parts: Sequence[Indices], uncertain: Mapping[int, int], z: Sequence[Any], u: Any) -> Any:
+    """The objective with outcomes in place of some of its entries."""
+    sign, c = (-1.0 if model.is_maximised else 1.0), model.c.copy()
+    c[list(uncertain)] = 0.0
+    total = sign * model.offset
+    for part, own in zip(parts, z, strict=True):
+        total = total + (sign * c[part]) @ own
+        places = [(int(np.flatnonzero(part == column)[0]), k) for column, k in uncertain.items() if column in part]
+        if places:
+            at, outcomes = (list(entry) for entry in zip(*places, strict=True))
+            total = total + sign * (u[outcomes] @ own[at])
+    return total
 
 
-@dataclass(frozen=True, eq=False)
-class _Sides:
-    """The rows: those with a known right-hand side, and, when called, those whose right-hand side is an outcome."""
-
-    model: MpsModel
-    parts: Sequence[Indices]
-    uncertain: tuple[tuple[int, int], ...]
-
-    def __call__(self, z: Any, u: Any) -> list[cp.Constraint]:
-        variables = z if len(self.parts) > 1 else [z]
-        return [self._uncertain(row, variables, u[outcome]) for row, outcome in self.uncertain]
-
-    def _uncertain(self, row: int, variables: Any, side: Any) -> cp.Constraint:
-        low, high = self.model.row_low[row], self.model.row_high[row]
+def _uncertain_rows(
+    model: MpsModel, parts: Sequence[Indices], uncertain: Mapping[int, int], z: Sequence[Any], u: Any
+) -> list[cp.Constraint]:
+    rows = []
+    for row, outcome in uncertain.items():
+        low, high = model.row_low[row], model.row_high[row]
         if np.isfinite(low) == np.isfinite(high):
             raise ValueError(
-                f"The right-hand side of row {self.model.rows[row]!r} cannot be uncertain: the row has two sides "
+                f"The right-hand side of row {model.rows[row]!r} cannot be uncertain: the row has two sides "
                 f"({low:g} and {high:g}), and no decision keeps to both for every outcome. Write it as inequalities, "
                 "with a variable for what is short or left over."
             )
-        value = self._values(row, variables)
-        return value >= side if np.isfinite(low) else value <= side
+        value = _left_sides(model, parts, row, z)
+        rows.append(value >= u[outcome] if np.isfinite(low) else value <= u[outcome])
+    return rows
 
-    def known(self, variables: Sequence[Any]) -> list[cp.Constraint]:
-        """The rows whose right-hand sides the file tells."""
-        model, free = self.model, np.ones(len(self.model.rows), dtype=bool)
-        free[[row for row, _ in self.uncertain]] = False
-        equal = free & (model.row_low == model.row_high)
-        constraints = []
-        for kept, side, holds in (
-            (equal, model.row_low, operator.eq),
-            (free & ~equal & np.isfinite(model.row_low), model.row_low, operator.ge),
-            (free & ~equal & np.isfinite(model.row_high), model.row_high, operator.le),
-        ):
-            if kept.any():
-                constraints.append(holds(self._values(kept, variables), side[kept]))
-        return constraints
 
-    def _values(self, rows: int | Mask, variables: Sequence[Any]) -> Any:
-        A = self.model.A[np.atleast_1d(np.arange(len(self.model.rows))[rows])].toarray()
-        parts: list[Array] = [A[0, part] if isinstance(rows, int) else A[:, part] for part in self.parts]
-        return sum((own @ z for own, z in zip(parts[1:], variables[1:], strict=True)), parts[0] @ variables[0])
+def _certain_rows(
+    model: MpsModel, parts: Sequence[Indices], uncertain: set[int], z: Sequence[Any]
+) -> list[cp.Constraint]:
+    low, high = model.row_low, model.row_high
+    free = ~np.isin(np.arange(len(model.rows)), list(uncertain))
+    equal = free & (low == high)
+    kinds = (
+        (equal, low, operator.eq),
+        (free & ~equal & np.isfinite(low), low, operator.ge),
+        (free & ~equal & np.isfinite(high), high, operator.le),
+    )
+    return [
+        holds(_left_sides(model, parts, np.flatnonzero(kept), z), side[kept])
+        for kept, side, holds in kinds
+        if kept.any()
+    ]
+
+
+def _left_sides(model: MpsModel, parts: Sequence[Indices], rows: Any, z: Sequence[Any]) -> Any:
+    A = model.A[np.atleast_1d(rows)].toarray().reshape(*np.shape(rows), -1)
+    return sum((A[..., part] @ own for part, own in zip(parts[1:], z[1:], strict=True)), A[..., parts[0]] @ z[0])

@@ -124,7 +124,7 @@ def check_variable_names(names: Sequence[Any]) -> None:
 
 
 def own_name(leaf: cp.Variable | cp.Parameter) -> str:
-    """The name that the user gave; empty where CVXPY made one up."""
+    """The name that the user gave; empty if CVXPY made one up."""
     given: str = leaf.name()
     return "" if given in (f"var{leaf.id}", f"param{leaf.id}") else given
 
@@ -139,7 +139,7 @@ def in_structure(decision: Any, leaves: Sequence[Any]) -> Any:
 
 
 def leaves_of(decision: Any, given: Any) -> list[Any]:
-    """What stands at the variables' places in something of a decision's structure."""
+    """The parts of something in the structure of a decision, one for each variable."""
     if isinstance(decision, Mapping):
         return [given[name] for name in decision]
     return list(given) if isinstance(decision, (list, tuple)) else [given]
@@ -161,7 +161,7 @@ def as_names(names: Any) -> Any:
 
 
 def check_names(names: Any, size: int, what: str, default: Sequence[str]) -> tuple[str, ...]:
-    """Return one distinct name for each entry; the default ones where none are given.
+    """One distinct name for each entry; the default ones if none are given.
 
     Examples
     --------
@@ -181,7 +181,7 @@ def check_names(names: Any, size: int, what: str, default: Sequence[str]) -> tup
 
 
 def check_units(units: Any, names: Sequence[str]) -> dict[str, str] | None:
-    """What the "cost" and the entries of these names are measured in, as texts; None where nothing is said.
+    """The units of the "cost" and of entries of these names, as texts; None if none are given.
 
     Examples
     --------
@@ -199,7 +199,7 @@ def check_units(units: Any, names: Sequence[str]) -> dict[str, str] | None:
 
 
 def order_outcomes(names: Sequence[str], given: Sequence[str]) -> tuple[str, ...]:
-    """Columns that hold outcomes, in the order of the outcomes' `names` where they are called alike; else as given.
+    """Columns that hold outcomes, in the order of the outcomes' `names` if these are the same; else as given.
 
     Examples
     --------
@@ -223,7 +223,7 @@ def default_outcome_names(n_outcomes: int) -> list[str]:
 
 
 def own_decision_names(problem: Any) -> list[str]:
-    """What entries of a decision are called if no names are given: like the outcomes they belong to, or numbered."""
+    """Default names of the entries of a decision: with those of the paired outcomes, else z_1_1, z_1_2, ..."""
     layout, outcomes = problem.layout, list(problem.outcome_names)
     if problem.is_paired and (layout.n_given, layout.given_size) != (1, len(outcomes)):
         raise ValueError(
@@ -232,20 +232,9 @@ def own_decision_names(problem: Any) -> list[str]:
         )
     if problem.is_paired and outcomes != default_outcome_names(len(outcomes)):
         return [f"{layout.names[0]}_{name}" for name in outcomes]
-    return entry_names(layout.names[: layout.n_given], layout.shapes)
-
-
-def entry_names(stems: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> list[str]:
-    """Each stem with an index for each axis of its shape, row-major.
-
-    Examples
-    --------
-    >>> entry_names(["z", "level"], [(1, 2), ()])
-    ['z_1_1', 'z_1_2', 'level']
-    """
     return [
         "_".join([stem, *(str(i + 1) for i in index)])
-        for stem, shape in zip(stems, shapes[: len(stems)], strict=True)
+        for stem, shape in zip(layout.names[: layout.n_given], layout.shapes, strict=False)
         for index in np.ndindex(*shape)
     ]
 

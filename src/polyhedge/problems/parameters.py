@@ -21,10 +21,9 @@ _UNKNOWN_HERE = ("complex", "imag", "hermitian")
 
 @dataclass(frozen=True, eq=False)
 class ProblemParameter:
-    """An input of a problem: what it is called, and the leaf without a value that stands for it in the formulas.
+    """An input of a problem: its name, and the leaf without a value that stands for it in the formulas.
 
-    `origin` is the number of the user's own `cp.Parameter` in CVXPY, so that it can serve as a key; the leaf's own for
-    one that came from a file.
+    `origin` is the id of the user's own `cp.Parameter`, which can serve as a key.
     """
 
     name: str
@@ -39,11 +38,15 @@ class ProblemParameter:
     @classmethod
     def standing_for(cls, own: cp.Parameter, name: str) -> ProblemParameter:
         """The input that a user's parameter is: its shape and attributes, but never its value."""
-        attributes = {key: setting for key, setting in own.attributes.items() if not _is_off(setting)}
-        strange = [key for key in _UNKNOWN_HERE if key in attributes]
+        attributes = _set_attributes(own)
+        strange = [key for key in ("complex", "imag", "hermitian") if key in attributes]
         if strange:
             raise ValueError(f"The parameter {name} is {strange[0]}. Parameters of a problem must be real.")
         return cls(name, cp.Parameter(own.shape, name=name, **attributes), own.id)
+
+    def attributes(self) -> dict[str, Any]:
+        """The attributes that are set."""
+        return _set_attributes(self.leaf)
 
     def check(self, values: Array) -> None:
         """Raise unless every value (n, *shape) has the parameter's attributes."""
@@ -56,8 +59,13 @@ class ProblemParameter:
             )
 
     def demand_of(self, value: Array) -> str:
-        """What it must be, and a value that it is not."""
-        return f"{self.name} must be {self._demands()}, got {_short(value)}"
+        """The attributes that it must have, and a value that has not."""
+        demands = ", ".join(
+            f"in {setting}" if key == "bounds" else f"a {key} matrix" if key in ("PSD", "NSD") else key
+            for key, setting in self.attributes().items()
+        )
+        text = " ".join(str(value.tolist()).split())
+        return f"{self.name} must be {demands}, got {text if len(text) <= 60 else f'{text[:57]}...'}"
 
     def allows(self, values: Array) -> Mask:
         """Whether each value (n, *shape) has the parameter's attributes."""
@@ -68,7 +76,10 @@ class ProblemParameter:
             off = off | (np.abs(values - np.round(values)) > INPUT)
         bad: Mask = np.array(off.any(axis=tuple(range(1, off.ndim))))
         for row in range(len(values)) if self.is_matrix_kind else ():
-            bad[row] |= not self._is_allowed(values[row])
+            try:
+                cp.Parameter(self.shape, value=values[row], **self.attributes())
+            except ValueError:
+                bad[row] = True
         return ~bad
 
     def sample(self, rng: np.random.Generator) -> Array:
@@ -89,17 +100,6 @@ class ProblemParameter:
         """Whether it must be a matrix of some kind, such as a positive semidefinite one."""
         return any(self.leaf.attributes.get(key) for key in ("PSD", "NSD", "symmetric", "diag", "sparsity"))
 
-    def _is_allowed(self, value: Array) -> bool:
-        try:
-            cp.Parameter(self.shape, value=value, **self.attributes())
-        except ValueError:
-            return False
-        return True
-
-    def attributes(self) -> dict[str, Any]:
-        """The attributes that are set."""
-        return {key: setting for key, setting in self.leaf.attributes.items() if not _is_off(setting)}
-
     def _limits(self) -> tuple[Array, Array]:
         lower, upper = np.full(self.shape, -np.inf), np.full(self.shape, np.inf)
         attributes = self.leaf.attributes
@@ -114,24 +114,17 @@ class ProblemParameter:
             lower, upper = np.maximum(lower, low), np.minimum(upper, high)
         return lower, upper
 
-    def _demands(self) -> str:
-        return ", ".join(
-            f"in {setting}" if key == "bounds" else f"a {key} matrix" if key in ("PSD", "NSD") else key
-            for key, setting in self.attributes().items()
-        )
 
-
-def _is_off(setting: Any) -> bool:
-    return setting is None or setting is False or (isinstance(setting, (list, tuple)) and not len(setting))
-
-
-def _short(value: Array) -> str:
-    text = " ".join(str(value.tolist()).split())
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def _set_attributes(leaf: cp.Parameter) -> dict[str, Any]:
+    return {
+        key: setting
+        for key, setting in leaf.attributes.items()
+        if not (setting is None or setting is False or (isinstance(setting, (list, tuple)) and not len(setting)))
+    }
 
 
 def parameter_names(parameters: Sequence[cp.Parameter]) -> list[str]:
-    """What to call parameters: by their own names, p1, p2, ... where they have none."""
+    """Names of parameters: their own, p1, p2, ... if they have none."""
     names = [own_name(parameter) or f"p{k}" for k, parameter in enumerate(parameters, start=1)]
     twice = [name for name in names if names.count(name) > 1]
     if twice:
@@ -147,7 +140,7 @@ def sample_values(parameters: Sequence[ProblemParameter], rng: np.random.Generat
 
 
 def layout_of(parameters: Sequence[ProblemParameter]) -> Layout:
-    """Where each parameter stands in a flat vector of all of them."""
+    """The slices of parameters in a flat vector of all of them."""
     return Layout(tuple(p.name for p in parameters), tuple(p.shape for p in parameters), len(parameters))
 
 
@@ -172,7 +165,13 @@ def parameter_rows(
     values = from_columns(parameters, given, frame)
     missing = [p.name for p in parameters if p.name not in values]
     if missing:
-        raise ValueError(_no_value(missing))
+        first = missing[0]
+        raise ValueError(
+            f"The problem has the parameter{'s' * (len(missing) > 1)} {', '.join(missing)} without a value. Give "
+            f'parameters={{"{first}": one value, or one for each row}} in this call, or a data frame X with a column '
+            f"{first} where the parameter has one entry, or write the problem with "
+            f"constants=[{first}] to keep the value that the cp.Parameter has at that moment."
+        )
     columns = [_rows_of(p, values[p.name], n) for p in parameters]
     return np.concatenate([np.zeros((n, 0)), *columns], axis=1)
 
@@ -238,16 +237,6 @@ def _columns(value: Any, frame: Any) -> Array:
         raise ValueError(f"The column(s) {', '.join(column_names(value))} must hold numbers: {error}.") from error
 
 
-def _no_value(missing: Sequence[str]) -> str:
-    first = missing[0]
-    return (
-        f"The problem has the parameter{'s' * (len(missing) > 1)} {', '.join(missing)} without a value. Give "
-        f'parameters={{"{first}": one value, or one for each row}} in this call, or a data frame X with a column '
-        f"{first} where the parameter has one entry, or write the problem with "
-        f"constants=[{first}] to keep the value that the cp.Parameter has at that moment."
-    )
-
-
 def by_name(parameters: Sequence[ProblemParameter], given: Any) -> dict[str, Any]:
     """What was given for each parameter, by its name; an error for what the problem does not know."""
     if given is None:
@@ -272,16 +261,12 @@ def by_name(parameters: Sequence[ProblemParameter], given: Any) -> dict[str, Any
 
 def _rows_of(parameter: ProblemParameter, value: Any, n: int) -> Array:
     shape, name = parameter.shape, f"The parameter {parameter.name}"
-    if hasattr(value, "toarray"):
-        value = value.toarray()
+    value = value.toarray() if hasattr(value, "toarray") else value
     array = as_finite(value, name, ndim=np.ndim(value))
-    if array.shape == shape:
-        parameter.check(array[None])
-        return np.tile(array.ravel(), (n, 1))
-    if array.shape != (n, *shape):
+    if array.shape not in (shape, (n, *shape)):
         raise ValueError(
             f"{name} must have shape {shape} (one value for all rows) or {(n, *shape)} (one for each row), got "
             f"{array.shape}."
         )
-    parameter.check(array)
-    return array.reshape(n, math.prod(shape))
+    parameter.check(array[None] if array.shape == shape else array)
+    return np.tile(array.ravel(), (n, 1)) if array.shape == shape else array.reshape(n, math.prod(shape))

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import cvxpy as cp
 import numpy as np
 from numpy.typing import ArrayLike
 
 from polyhedge._support.tolerances import INPUT
-from polyhedge._support.validation import Array, as_finite
+from polyhedge._support.validation import as_finite
 from polyhedge.problems.decision_problem import Cost, DecisionProblem
 from polyhedge.problems.layout import as_names
 
@@ -28,7 +26,7 @@ def simplex_linear(c: ArrayLike, *, names: Sequence[str] = ()) -> DecisionProble
     z = cp.Variable(len(c), nonneg=True, name="z")
     return DecisionProblem(
         decision=z,
-        cost=_LinearCost(c),
+        cost=lambda z, u: (c + u) @ z,
         constraints=[cp.sum(z) == 1],
         n_outcomes=len(c),
         name="simplex linear",
@@ -52,9 +50,10 @@ def simplex_quadratic(c: ArrayLike, beta: float, *, names: Sequence[str] = ()) -
     if beta < 0:
         raise ValueError(f"beta must be non-negative, got {beta!r}: the cost would not be convex in z.")
     z = cp.Variable(len(c), nonneg=True, name="z")
+    first, second = np.triu_indices(len(c), k=1)
     return DecisionProblem(
         decision=z,
-        cost=_EvenCost(c, float(beta)),
+        cost=lambda z, u: (c + u) @ z + float(beta) * cp.sum_squares(z[first] - z[second]),
         constraints=[cp.sum(z) == 1],
         n_outcomes=len(c),
         name="simplex quadratic",
@@ -134,7 +133,7 @@ def newsvendor(
         cost=_newsvendor_cost(overage, underage, n_outcomes),
         constraints=[] if capacity is None else [space @ z <= capacity],
         n_outcomes=n_outcomes,
-        outcome_support=_nonnegative if nonnegative_demand else None,
+        outcome_support=(lambda u: [u >= 0]) if nonnegative_demand else None,
         name="newsvendor",
         outcome_names=names,
         is_paired=True,
@@ -191,56 +190,13 @@ def portfolio(
     z = cp.Variable(n_assets, name="weight")
     return DecisionProblem(
         decision=z,
-        cost=_MeanRiskCost(root, float(risk_aversion)),
+        cost=lambda z, u: -u @ z + float(risk_aversion) * cp.sum_squares(root @ z),
         constraints=[cp.sum(z) == budget, z >= low, z <= high],
         n_outcomes=n_assets,
         name="portfolio",
         outcome_names=names,
         is_paired=True,
     )
-
-
-# Costs are small objects, not closures, so that problems can be pickled and sent to other processes.
-
-
-@dataclass(frozen=True)
-class _LinearCost:
-    c: Array
-
-    def __call__(self, z: Any, u: Any) -> Any:
-        return (self.c + u) @ z
-
-
-@dataclass(frozen=True)
-class _EvenCost:
-    c: Array
-    beta: float
-
-    def __call__(self, z: Any, u: Any) -> Any:
-        first, second = np.triu_indices(len(self.c), k=1)
-        return (self.c + u) @ z + self.beta * cp.sum_squares(z[first] - z[second])
-
-
-@dataclass(frozen=True)
-class _NewsvendorCost:
-    overage: Array
-    underage: Array
-
-    def __call__(self, z: Any, u: Any) -> Any:
-        return self.overage @ cp.pos(z - u) + self.underage @ cp.pos(u - z)
-
-
-@dataclass(frozen=True)
-class _MeanRiskCost:
-    root: Array
-    risk_aversion: float
-
-    def __call__(self, z: Any, u: Any) -> Any:
-        return -u @ z + self.risk_aversion * cp.sum_squares(self.root @ z)
-
-
-def _nonnegative(u: Any) -> list[cp.Constraint]:
-    return [u >= 0]
 
 
 def _number_of_products(given: int | None, overage: ArrayLike, underage: ArrayLike, names: Sequence[str]) -> int:
@@ -258,7 +214,7 @@ def _newsvendor_cost(overage: ArrayLike, underage: ArrayLike, n_outcomes: int) -
     under = _one_for_each(underage, n_outcomes, "underage")
     if min(over.min(), under.min()) < 0:
         raise ValueError("overage and underage must be non-negative, otherwise the cost is not convex.")
-    return _NewsvendorCost(over, under)
+    return lambda z, u: over @ cp.pos(z - u) + under @ cp.pos(u - z)
 
 
 def _one_for_each(values: ArrayLike, n: int, name: str) -> np.ndarray:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from polyhedge._support.validation import Array
-from polyhedge.problems.feasible_set import FeasibleProgram
-from polyhedge.problems.quadratic import quadratic_cost
+from polyhedge.problems.feasible_set import FeasibleProgram, quadratic_cost
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import ConicProgram, Status, row_kinds
-from polyhedge.solvers.scaling import rounded_to
 
 if TYPE_CHECKING:
     from polyhedge.problems.decision_problem import DecisionProblem
@@ -21,9 +19,6 @@ if TYPE_CHECKING:
 # The solver places a vertex to 1e-9, so that a shorter segment than this has no ends worth the name; a problem that
 # is not taken for a segment is decided by the general routes, exactly too.
 _SHORTEST = 1e-6
-_BITS = 32
-"""Bits of directions and costs that learners see, as of residuals: in other units of decisions, coefficients that were
-rounded to 40 bits give others in the last of these alone."""
 _MAX_PIECES = 16
 """Pieces up to which all their crossings are compared: their number grows with the square."""
 
@@ -41,11 +36,6 @@ class Segment:
     v1: Array
     base: Array
 
-    def rounded(self) -> Segment:
-        """The same to the bits that learners see; directions and costs have no unit of decisions in them."""
-        v0, v1 = np.transpose([_rounded(pair) for pair in np.column_stack([self.v0, self.v1])])  # outcome by outcome
-        return replace(self, v0=v0, v1=v1, base=np.append(_rounded(self.base[:1]), _rounded(self.base[1:])))
-
 
 @dataclass(frozen=True)
 class FixedLines:
@@ -56,10 +46,6 @@ class FixedLines:
     constants: Array
     slopes: Array
     directions: Array
-
-
-def _rounded(numbers: Array) -> Array:
-    return rounded_to(numbers, float(np.abs(numbers).max()), _BITS)
 
 
 def segment_of(pieces: Pieces, z0: Array, z1: Array, base: Array) -> Segment:

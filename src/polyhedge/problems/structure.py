@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polyhedge._support.validation import Array, Mask
-from polyhedge.problems.quadratic import QuadraticCost, quadratic_cost
+from polyhedge.problems.feasible_set import QuadraticCost, quadratic_cost
 from polyhedge.problems.segment import (
     FixedLines,
     Segment,
@@ -171,8 +171,7 @@ class Structure:
             return None
         if self.ends is None or self.base is None:
             return None
-        segment = segment_of(self.pieces, *self.ends, self.base)
-        return segment.rounded() if self.problem.is_in_own_units else segment
+        return segment_of(self.pieces, *self.ends, self.base)
 
     @property
     def is_on_segment(self) -> bool:

@@ -21,6 +21,7 @@ from polyhedge.problems.layout import (
     check_variable_names,
     declared_variables,
     in_structure,
+    leaves_of,
     numbered_twins,
     own_name,
 )
@@ -85,16 +86,17 @@ class Written:
     def _constants(self, values: Array) -> list[cp.Constant]:
         return [cp.Constant(part) for part in layout_of(self.parameters).split(values)]
 
+    def substituted(self, leaves: Mapping[int, Any], **parts: Any) -> Written:
+        """The formulas with leaves replaced, by their id, and other `parts`."""
+        rows = {
+            name: tuple(substitute_in(row, leaves) for row in getattr(self, name))
+            for name in ("certain", "uncertain", "support")
+        }
+        return replace(self, cost=substitute(self.cost, leaves), **rows, **parts)
+
     def at(self, values: Array) -> Written:
         """The formulas with flat values in the place of all parameters."""
-        leaves = self.leaves(values=values)
-        return replace(
-            self,
-            parameters=(),
-            cost=substitute(self.cost, leaves),
-            certain=tuple(substitute_in(row, leaves) for row in self.certain),
-            uncertain=tuple(substitute_in(row, leaves) for row in self.uncertain),
-        )
+        return self.substituted(self.leaves(values=values), parameters=())
 
 
 def read_problem(problem: Any) -> Written:
@@ -125,18 +127,6 @@ def read_problem(problem: Any) -> Written:
     )
 
 
-def _advice(error: Exception, z: Any) -> tuple[type[Exception], str]:
-    """What to raise where a cost cannot be called, and what to do about it."""
-    if isinstance(error, KeyError) and isinstance(z, Mapping):
-        return ValueError, f"The decision has the variable(s) {listed(list(z))}."
-    if isinstance(error, (ValueError, IndexError)):
-        return ValueError, "Check n_outcomes and the shapes in the cost."
-    return TypeError, (
-        "It is called once, with CVXPY variables: take two arguments, and CVXPY's functions (cp.maximum, cp.pos, "
-        "cp.abs, cp.sum) instead of max, if and NumPy's."
-    )
-
-
 def call_cost(cost: Callable[[Any, Any], Any], z: Any, u: Any) -> cp.Expression:
     """The cost as a scalar CVXPY expression; what is wrong with it is said in terms of the problem."""
     if not callable(cost):
@@ -147,10 +137,18 @@ def call_cost(cost: Callable[[Any, Any], Any], z: Any, u: Any) -> cp.Expression:
     try:
         value = cost(z, u)
     except Exception as error:  # whatever a user's function raises; CVXPY alone knows five kinds
-        shapes = ", ".join(str(leaf.shape) for leaf in _all_leaves(z))
-        kind, advice = _advice(error, z)
-        said = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-        raise kind(f"cost(z, u) failed for z of shape {shapes} and u of shape {u.shape}: {said}. {advice}") from error
+        kind: type[Exception] = ValueError if isinstance(error, (ValueError, IndexError)) else TypeError
+        advice = "Check n_outcomes and the shapes in the cost."
+        if kind is TypeError:
+            advice = (
+                "It is called once, with CVXPY variables: take two arguments, and CVXPY's functions (cp.maximum, "
+                "cp.pos, cp.abs, cp.sum) instead of max, if and NumPy's."
+            )
+        if isinstance(error, KeyError) and isinstance(z, Mapping):
+            kind, advice = ValueError, f"The decision has the variable(s) {listed(list(z))}."
+        shapes = ", ".join(str(leaf.shape) for leaf in leaves_of(z, z))
+        text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        raise kind(f"cost(z, u) failed for z of shape {shapes} and u of shape {u.shape}: {text}. {advice}") from error
     if not isinstance(value, (cp.Expression, int, float, np.number, np.ndarray)):
         raise ValueError(f"cost(z, u) must return a number or a CVXPY expression, got {value!r}.")
     expression = value if isinstance(value, cp.Expression) else cp.Constant(value)
@@ -160,12 +158,6 @@ def call_cost(cost: Callable[[Any, Any], Any], z: Any, u: Any) -> cp.Expression:
             "Sum it up, for example with cp.sum."
         )
     return cp.reshape(expression, (), order="C") if expression.shape else expression
-
-
-def _all_leaves(z: Any) -> Iterable[Any]:
-    if isinstance(z, Mapping):
-        return z.values()
-    return z if isinstance(z, (list, tuple)) else [z]
 
 
 def as_list(constraints: Any, name: str) -> list[cp.Constraint]:
@@ -257,33 +249,27 @@ def _with_parameters(written: Written, constants: Sequence[Constant]) -> Written
     leaves: dict[int, Any] = fixed | {p.origin: p.leaf for p in inputs}
     if not parameters:
         return written
-    changed = replace(
-        written,
-        parameters=tuple(inputs),
-        cost=substitute(written.cost, leaves),
-        certain=tuple(substitute_in(row, leaves) for row in written.certain),
-        uncertain=tuple(substitute_in(row, leaves) for row in written.uncertain),
-        support=tuple(substitute_in(row, leaves) for row in written.support),
-    )
+    changed = written.substituted(leaves, parameters=tuple(inputs))
     _check_replaced(changed)
     return changed
 
 
 def read_constants(constants: Any) -> tuple[Constant, ...]:
-    """Parameters with the values that they have now; a problem that is written anew keeps those it had."""
+    """Parameters with the values that they have now; a problem that is written again keeps those it had."""
     if not isinstance(constants, (list, tuple)) or not all(isinstance(p, (cp.Parameter, Constant)) for p in constants):
         raise TypeError(f"constants must be a list of cvxpy.Parameters, got {constants!r}.")
-    return tuple(one if isinstance(one, Constant) else _constant(one) for one in constants)
-
-
-def _constant(parameter: cp.Parameter) -> Constant:
-    value = parameter.value
-    if value is None:
-        raise ValueError(
-            f"The constant {parameter.name()} has no value. Set it before the problem is written, or leave it out "
-            "of constants and give its value in each call."
+    read = []
+    for one in constants:
+        if isinstance(one, cp.Parameter) and one.value is None:
+            raise ValueError(
+                f"The constant {one.name()} has no value. Set it before the problem is written, or leave it out "
+                "of constants and give its value in each call."
+            )
+        value = one.value
+        read.append(
+            one if isinstance(one, Constant) else Constant(one, value.copy() if hasattr(value, "copy") else value)
         )
-    return Constant(parameter, value.copy() if hasattr(value, "copy") else value)
+    return tuple(read)
 
 
 def _check_replaced(written: Written) -> None:

@@ -13,8 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from polyhedge._support.validation import Array
-from polyhedge.problems.feasible_set import FeasibleProgram
-from polyhedge.problems.quadratic import quadratic_cost
+from polyhedge.problems.feasible_set import FeasibleProgram, quadratic_cost
 from polyhedge.solvers.program import row_kinds
 from polyhedge.solvers.solve import solve
 
