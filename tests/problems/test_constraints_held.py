@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 import cvxpy as cp
 import numpy as np
-import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 import polyhedge as ph
-from polyhedge.app import cli
-from polyhedge.app.report.model import model_report
 from polyhedge.problems import DecisionProblem, from_toml, problem_from_data, problem_to_data
-from polyhedge.sets import Box, Polyhedron
+from polyhedge.sets import Box
 from shared import Given
 
 RULES = ["stock covers demand", "reserve", "soft limit"]
@@ -84,13 +78,6 @@ def test_bound_and_constraints_hold_together_wherever_the_outcome_is_in_the_set(
     assert found.nominal_constraints_held.value < 0.5
 
 
-def test_a_summary_in_words_does_not_tell_of_the_bound_alone(decider: ph.RobustDecider) -> None:
-    text = str(decider.evaluate(*demand(50, 6)))
-    assert text.index("promise held") < text.index("bound held") < text.index("constraints held")
-    assert "stock covers demand: " in text
-    assert "exceeded by up to" in text
-
-
 def test_problems_without_uncertain_constraints_promise_the_bound() -> None:
     found = fitted(ph.problems.simplex_linear([0.0, 0.0])).evaluate(*demand(50, 6))
     assert found.promise_held == found.bound_held
@@ -106,15 +93,6 @@ def test_a_row_without_a_decision_keeps_nothing() -> None:
     assert np.isnan(rows.violations[~rows.decided]).all()
     assert not rows.constraints_held[~rows.decided].any()
     assert rows.summary(0.1).constraints_held.value == rows.constraints_held.mean()
-
-
-def test_what_held_in_a_row_does_not_depend_on_other_rows(decider: ph.RobustDecider) -> None:
-    X, Y = demand(6, 8)
-    together = decider.measure(X, Y)
-    for i in range(6):
-        alone = decider.measure(X[i : i + 1], Y[i : i + 1])
-        assert alone.held[0] == together.held[i]
-        assert alone.violations[0] == pytest.approx(together.violations[i], abs=1e-6)
 
 
 @pytest.mark.parametrize("unit", [2.0**-30, 2.0**30])
@@ -155,69 +133,7 @@ constraints = [
 """
 
 
-QUICKLY = ("--features", "a", "--predictor", "linear", "--time-limit", "0.5", "--out", "m.polyhedge")
-
-
-def test_the_command_line_tells_of_the_constraints(tmp_path) -> None:
-    (tmp_path / "problem.toml").write_text(TOML)
-    rng = np.random.default_rng(0)
-    for name, n in (("history", 160), ("fresh", 60)):
-        a = rng.uniform(1, 9, n)
-        frame = pd.DataFrame({"a": a, "side": np.where(a > 5, "high", "low"), "demand": a + rng.normal(size=n) + 5})
-        frame.to_csv(tmp_path / f"{name}.csv", index=False)
-
-    def run(*arguments: str) -> str:
-        done = CliRunner().invoke(cli.app, [str(tmp_path / a) if a[-1] in "vle" and "." in a else a for a in arguments])
-        assert done.exit_code in (0, 4), done.output  # the learner may stop early
-        return done.stdout
-
-    told = run("fit", "history.csv", "--problem", "problem.toml", *QUICKLY)
-    assert "promise held" in told
-    assert "kept to bound and constraints together" in told
-    told = run("evaluate", "m.polyhedge", "fresh.csv", "--by", "side")
-    assert told.index("promise held") < told.index("bound held") < told.index("constraints held")
-    assert "order >= demand" in told
-    assert "trusting the prediction 0." in told
-    found = json.loads(run("evaluate", "m.polyhedge", "fresh.csv", "--json"))["all"]
-    assert found["promise_held"]["value"] <= found["constraints_held"]["value"] < 1
-    assert found["constraints"][0]["name"] == "order >= demand"
-    assert found["constraints"][0]["largest_violation"] > 0
-    assert found["nominal_constraints_held"]["value"] < found["constraints_held"]["value"]
-
-
-def test_the_page_shows_constraints_beside_the_bound(decider: ph.RobustDecider) -> None:
-    X, Y = demand(60, 10)
-    html = model_report(decider, X, Y)
-    assert "Bound and constraints held" in html
-    assert "Constraints on held-out rows" in html
-    assert "stock covers demand" in html
-
-
 # --- volume ------------------------------------------------------------------------------------------------
-
-
-def in_many_dimensions(d: int) -> ph.RobustDecider:
-    return fitted(ph.problems.simplex_linear(np.zeros(d)))
-
-
-def test_volume_is_told_where_it_is_quick() -> None:
-    decider = in_many_dimensions(3)
-    found = decider.evaluate(*demand(20, 1, 3))
-    assert found.volume == pytest.approx((2 * decider.radius_) ** 3)
-    assert "volume" in str(found)
-    assert decider.evaluate(*demand(20, 1, 3), volume=False).volume is None
-
-
-def test_volume_of_many_outcomes_is_computed_on_request_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    decider, asked = in_many_dimensions(5), []
-    volume = Polyhedron.volume
-    monkeypatch.setattr(Polyhedron, "volume", lambda *a, **k: asked.append(1) or volume(*a, **k))
-    found = decider.evaluate(*demand(20, 1, 5))
-    assert found.volume is None
-    assert "volume" not in str(found)
-    assert not asked
-    assert decider.evaluate(*demand(20, 1, 5), volume=True).volume == pytest.approx((2 * decider.radius_) ** 5)
-    assert asked
 
 
 def test_constraints_are_measured_at_the_parameters_of_each_row() -> None:

@@ -153,11 +153,6 @@ class TestEverySpellingIsReadExactly:
         )
         assert problem.curvature is Curvature.CONCAVE
 
-    def test_a_maximum_of_equal_functions_is_one_piece(self):
-        problem = written(lambda z, u: cp.maximum(u @ z, u @ z))
-        assert problem.curvature is Curvature.AFFINE
-        assert len(problem.pieces) == 1
-
     def test_the_users_variable_and_its_value_are_left_alone(self):
         z = cp.Variable(2, nonneg=True)
         problem = DecisionProblem(
@@ -179,16 +174,6 @@ finite = st.floats(-3, 3).map(lambda x: round(x, 3))
 
 
 class TestPieces:
-    @settings(max_examples=40, deadline=None)
-    @given(arrays(float, (3, 4, 3), elements=finite), arrays(float, 3, elements=finite), st.data())
-    def test_random_pieces_equal_their_callable(self, M, z, data):
-        u = data.draw(arrays(float, 2, elements=finite))
-        pieces = Pieces.from_coefficients(M)
-        by_formula = max(
-            (Q @ z + q) @ u + p @ z + c for Q, q, p, c in zip(pieces.Q, pieces.q, pieces.p, pieces.c, strict=True)
-        )
-        assert pieces.evaluate(z[None], u[None])[0] == pytest.approx(by_formula, abs=1e-9)
-
     @settings(max_examples=15, deadline=None)
     @given(arrays(float, (3, 4, 3), elements=finite))
     def test_a_random_problem_is_compiled_to_its_own_coefficients(self, M):
@@ -392,12 +377,6 @@ class TestMistakes:
         z = cp.Variable(2, nonneg=True)
         with pytest.raises(ValueError, match="The feasible set of the decision problem is empty"):
             DecisionProblem(decision=z, cost=lambda z, u: u @ z, n_outcomes=2, constraints=constraints(z))
-
-    def test_a_feasible_set_without_integer_points_is_refused(self):
-        z = cp.Variable(2, integer=True)
-        inside = [z >= 0.2, z <= 0.8]
-        with pytest.raises(ValueError, match="The feasible set of the decision problem is empty"):
-            DecisionProblem(decision=z, cost=lambda z, u: u @ z, n_outcomes=2, constraints=inside)
 
     def test_an_attribute_without_meaning_here_is_refused(self):
         with pytest.raises(ValueError, match="has the attribute PSD=True, which is not supported"):

@@ -108,7 +108,7 @@ KNOWN = {
 @pytest.mark.parametrize("name", KNOWN)
 def test_every_way_that_knows_the_outcome_comes_to_the_same_cost(name):
     (problem, names), rng = KNOWN[name], np.random.default_rng(0)
-    asked = problem, rng.random((2, problem.n_outcomes)), np.full((2, len(problem.parameters)), 0.3), False
+    asked = problem, rng.random((2, problem.n_outcomes)), np.full((2, len(problem.parameters)), 0.3)
     ways = [way for way in ROUTES_KNOWING if way.name in names]
     assert next(way for way in ROUTES_KNOWING if way.applies(*asked)) is ways[0]
     for way in ways:

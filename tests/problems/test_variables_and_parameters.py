@@ -7,8 +7,6 @@ from itertools import product
 import cvxpy as cp
 import numpy as np
 import pytest
-import scipy.sparse as sp
-from cvxpy.lin_ops import lin_utils
 from cvxpy.transforms.partial_optimize import partial_optimize
 from sklearn.linear_model import LinearRegression
 
@@ -21,8 +19,7 @@ from polyhedge.robust import decide, decide_knowing
 from polyhedge.robust.counterpart import Counterpart
 from polyhedge.robust.engine.batch import decide_in_batch
 from polyhedge.sets import Box
-from polyhedge.solvers.linear import LinearSolver
-from polyhedge.solvers.program import Cone, ConicProgram, Status
+from polyhedge.solvers.program import Status
 
 RNG = np.random.default_rng(0)
 QUICK = ph.learners.PcaBox()
@@ -114,14 +111,6 @@ class TestSeveralVariables:
         wanted = bounds_written_out([x, y], cost, [], CENTERS[:3], uncertain)
         np.testing.assert_allclose(found.cost_bound, wanted, atol=1e-5)
 
-    def test_one_variable_in_a_list_decides_as_the_variable_itself(self):
-        z = cp.Variable(2, nonneg=True)
-        alone = DecisionProblem(decision=z, cost=lambda z, u: u @ z, constraints=[cp.sum(z) == 1], n_outcomes=2)
-        listed = DecisionProblem(decision=[z], cost=lambda z, u: u @ z[0], constraints=[cp.sum(z) == 1], n_outcomes=2)
-        first, second = (decide(p, Box(WIDTHS), 1.0, CENTERS) for p in (alone, listed))
-        np.testing.assert_array_equal(first.z, second.z)
-        np.testing.assert_array_equal(first["z"], first.z)
-
     @pytest.mark.parametrize(
         ("decision", "error", "message"),
         [
@@ -135,12 +124,6 @@ class TestSeveralVariables:
     def test_what_is_no_decision_is_refused(self, decision, error, message):
         with pytest.raises(error, match=message):
             DecisionProblem(decision=decision, cost=lambda z, u: cp.sum(u), n_outcomes=2)
-
-    def test_an_unknown_variable_is_refused_with_the_known_ones(self):
-        problem = ph.problems.simplex_linear([0.0, 0.0])
-        found = decide(problem, Box(WIDTHS), 1.0, CENTERS)
-        with pytest.raises(KeyError, match=r"There is no variable 'power'\. Known are z"):
-            found["power"]
 
 
 def tracking(n=2):
@@ -175,15 +158,6 @@ class TestAuxiliaryVariables:
         assert results[0].bound_held.value >= results[0].coverage.value
         assert results[0].realised_cost.value == pytest.approx(results[1].realised_cost.value, abs=1e-6)
         assert results[0].worst_case_cost.value == pytest.approx(results[1].worst_case_cost.value, abs=1e-6)
-
-    @pytest.mark.needs("pyarrow")
-    def test_auxiliary_variables_are_no_columns_of_tables(self):
-        pd = pytest.importorskip("pandas")
-        problem, _ = tracking()
-        X = np.random.default_rng(3).normal(size=(100, 2))
-        decider = ph.RobustDecider(problem, "precomputed", learner=QUICK, random_state=0).fit(X, X + 0.1)
-        table = ph.distributed.decide_rows(decider.model_, pd.DataFrame(X[:3]))
-        assert list(table.columns[:3]) == ["z_1", "z_2", "cost_bound"]
 
     @pytest.mark.parametrize("place", ["cost", "constraints"])
     def test_integer_auxiliary_variables_stay_integer(self, place):
@@ -238,12 +212,6 @@ class TestAuxiliaryVariables:
 
 
 class TestNoSilentNaN:
-    def test_a_solver_never_calls_a_program_without_numbers_optimal(self):
-        A = sp.csr_array(-np.eye(2))
-        for c, offset in (([np.nan, 1.0], 0.0), ([1.0, 1.0], np.nan)):
-            program = ConicProgram(c=np.array(c), A=A, b=np.ones(2), cones=(Cone("nonneg", 2),), offset=offset)
-            assert LinearSolver(program).solve().status is Status.FAILED
-
     def test_coefficients_that_are_no_numbers_are_refused_when_the_problem_is_written(self):
         with pytest.raises(ValueError, match="must be finite numbers"):
             DecisionProblem(decision=cp.Variable(2), cost=lambda z, u: u @ z + np.nan, n_outcomes=2)
@@ -392,7 +360,7 @@ class TestParameters:
             assert problem.evaluate(found.flat[[i]], CENTERS[[i]], rows[[i]])[0] == pytest.approx(direct)
             assert problem.at_values(rows[i]).evaluate(found.flat[[i]], CENTERS[[i]])[0] == pytest.approx(direct)
 
-    @pytest.mark.parametrize("name", [name if name in QUICK_CASES else slow(name) for name in CASES])
+    @pytest.mark.parametrize("name", QUICK_CASES)
     def test_every_row_is_decided_as_if_it_came_alone_in_any_order(self, name):
         problem, values = with_parameters(name), some_values(CASES[name][1], len(CENTERS))
         together = decide(problem, Box(WIDTHS), 1.0, CENTERS, parameters=values)
@@ -408,7 +376,7 @@ class TestParameters:
             at_value = decide(problem.at(one), Box(WIDTHS), 1.0, CENTERS[[i]]).cost_bound[0]
             assert at_value == pytest.approx(together.cost_bound[i], rel=1e-6, abs=1e-6)
 
-    @pytest.mark.parametrize("name", ["costs", "right-hand side", "costs, maxima and right-hand side", "turnover"])
+    @pytest.mark.parametrize("name", ["costs, maxima and right-hand side", "turnover"])
     def test_a_thousand_rows_go_through_one_engine_and_equal_each_row_by_itself(self, name):
         problem, n = with_parameters(name), 1000
         centers, values = np.random.default_rng(6).normal(size=(n, 2)), some_values(CASES[name][1], n)
@@ -416,7 +384,7 @@ class TestParameters:
         in_batch = decide_in_batch(Counterpart(problem.lifted, Box(WIDTHS), 1.0), contexts)
         assert not in_batch.is_open.any()
         found = decide(problem, Box(WIDTHS), 1.0, centers, parameters=values)
-        np.testing.assert_array_equal(found.cost_bound, in_batch.cost_bound)
+        np.testing.assert_allclose(found.cost_bound, in_batch.cost_bound, rtol=1e-9)
         for i in range(0, n, 100):
             one = {key: v[i] for key, v in values.items()}
             alone = decide(problem, Box(WIDTHS), 1.0, centers[[i]], parameters=one)
@@ -425,16 +393,7 @@ class TestParameters:
         attained = problem.evaluate(found.flat, found.worst_outcome, rows)
         np.testing.assert_allclose(attained, found.cost_bound, rtol=1e-8, atol=1e-8)
 
-    def test_scaled_sets_take_the_values_of_their_own_rows(self):
-        problem, values = with_parameters("turnover"), some_values(CASES["turnover"][1], 6)
-        scales, shape = np.array([1.0, 0.5, 2.0, 0.5, 1.0, 2.0]), Box(WIDTHS).as_polyhedron()
-        found = decide(problem, shape, 1.0, CENTERS, scales=scales, parameters=values).cost_bound
-        for i, scale in enumerate(scales):
-            one = {key: v[i] for key, v in values.items()}
-            alone = decide(problem, shape.scaled(scale), 1.0, CENTERS[[i]], parameters=one).cost_bound[0]
-            assert alone == pytest.approx(found[i])
-
-    @pytest.mark.parametrize("name", ["costs", "times the outcome", "no pieces"])
+    @pytest.mark.parametrize("name", ["costs", "no pieces"])
     def test_known_outcomes_are_decided_at_the_values_of_their_rows(self, name):
         problem, values = with_parameters(name), some_values(CASES[name][1], len(CENTERS))
         rows = parameter_rows(problem.parameters, values, len(CENTERS))
@@ -505,10 +464,6 @@ class TestParameters:
             problem.at({"whole": 1.5, "S": np.eye(2)})
         with pytest.raises(ValueError, match="The parameter S must be a PSD matrix"):
             problem.at({"whole": 1.0, "S": -np.eye(2)})
-
-    def test_a_problem_without_parameters_takes_none(self):
-        with pytest.raises(ValueError, match="It has none: leave parameters out"):
-            decide(ph.problems.simplex_linear([0.0, 0.0]), Box(WIDTHS), 1.0, CENTERS, parameters={"a": 1.0})
 
     @pytest.mark.parametrize("name", ["costs", "right-hand side", "times the outcome"])
     def test_values_without_a_feasible_decision_leave_the_other_rows_alone(self, name):
@@ -627,8 +582,7 @@ class TestFittedDeciders:
         decider.fit(X, Y, parameters={"whole": np.tile([1, 2], 60), "floor": 0.5})
         assert decider.parameters_["whole"] in (1.0, 2.0)
 
-    @pytest.mark.needs("pyarrow")
-    def test_columns_of_a_table_hold_parameters(self, tmp_path):
+    def test_columns_of_a_table_hold_parameters(self):
         pd = pytest.importorskip("pandas")
         X, Y = some_rows()
         values = some_values(CASES["turnover"][1], len(X))["price"]
@@ -648,21 +602,6 @@ class TestFittedDeciders:
         assert found["note"][3] == "missing: price"
         others = np.arange(len(X)) != 3
         np.testing.assert_allclose(found["cost_bound"][others], wanted[others], atol=1e-9)
-        pytest.importorskip("pyarrow")
-        table.to_parquet(tmp_path / "rows.parquet")
-        run = ph.distributed.decide_parquet(
-            decider, tmp_path / "rows.parquet", tmp_path / "out.parquet", parameters=names
-        )
-        assert run.decided == len(X) - 1
-        with pytest.raises(
-            ValueError, match=r"parameter price must be given as 2 name\(s\) of columns or as one value"
-        ):
-            ph.distributed.decide_parquet(decider, tmp_path / "rows.parquet", tmp_path / "out.parquet")
-        dd = pytest.importorskip("dask.dataframe")
-        lazy = decider.decide(dd.from_pandas(table, npartitions=3), parameters=names)
-        np.testing.assert_allclose(lazy.compute()["cost_bound"], found["cost_bound"], atol=1e-9)
-        with pytest.raises(ValueError, match="because rows of tables come in parts"):
-            decider.decide(dd.from_pandas(table, npartitions=3), parameters={"price": values})
 
 
 def dumps(problem):
@@ -692,6 +631,15 @@ class TestFiles:
         u = CENTERS[0]
         given = {"a": np.ones(2), "b": np.ones((2, 2)), "c": 1.0} if isinstance(twin.decision, dict) else np.ones(2)
         assert str(twin.cost(given, u)) == str(problem.expression(given, u)).replace("w", twin.layout.names[-1])
+
+    def test_a_problem_made_from_another_is_pickled_by_how_it_was_made(self):
+        problem = with_parameters("whole numbers")
+        one = {key: value[0] for key, value in some_values(CASES["whole numbers"][1], 1).items()}
+        for twin in (problem.at(one), problem.at(one).relaxed(), problem.at(one).relaxed().labelled(name="twin")):
+            again = pickle.loads(pickle.dumps(twin))
+            assert again.name == twin.name
+            first, second = (decide(p, Box(WIDTHS), 1.0, CENTERS).cost_bound for p in (twin, again))
+            np.testing.assert_allclose(first, second, atol=1e-9)
 
     def test_rows_whose_parameters_cannot_be_used_are_marked_and_the_others_decided(self):
         X, Y = some_rows()
@@ -723,20 +671,6 @@ class TestFiles:
         np.testing.assert_array_equal(*measured)
         with pytest.raises(ValueError, match="without a value"):
             twin.decide(X[:8])
-
-    def test_a_problem_in_another_process_meets_no_variable_of_its_number(self, monkeypatch):
-        x, y = cp.Variable(2, nonneg=True), cp.Variable(2, bounds=[-1.0, 1.0])
-        rows = [cp.sum(x) + cp.sum(y) >= 1]
-        problem = DecisionProblem(decision=[x, y], cost=_squares, n_outcomes=2, constraints=rows)
-        wanted = decide(problem, Box(WIDTHS), 1.0, CENTERS[:1]).cost_bound
-        stored = pickle.dumps(problem)
-        monkeypatch.setattr(lin_utils.ID_COUNTER, "count", x.id - 2)  # a process that has yet to make as many
-        found = decide(pickle.loads(stored), Box(WIDTHS), 1.0, CENTERS[:1]).cost_bound
-        np.testing.assert_allclose(found, wanted, atol=1e-7)
-
-
-def _squares(z, u):
-    return cp.sum_squares(z[0] + z[1] - u)
 
 
 EMPTY = {

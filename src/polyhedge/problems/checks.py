@@ -103,7 +103,7 @@ def named_by(problem: DecisionProblem, *tables: Any) -> DecisionProblem:
 
 
 def in_outcome_order(problem: DecisionProblem, table: Any, what: str) -> Any:
-    """A table with a column for each outcome, these in the problem's order where both have names."""
+    """A table with a column for each outcome, these in the problem's order if both have names."""
     names = names_of(table)
     if names is None or not (is_named(problem) or set(names) == set(problem.outcome_names)):
         return table
@@ -111,7 +111,7 @@ def in_outcome_order(problem: DecisionProblem, table: Any, what: str) -> Any:
 
 
 def is_named(problem: DecisionProblem) -> bool:
-    """Whether its outcomes have names of their own."""
+    """Whether its outcomes were given names."""
     return list(problem.outcome_names) != default_outcome_names(problem.n_outcomes)
 
 

@@ -35,7 +35,7 @@ from polyhedge.problems.layout import (
     leaves_of,
     own_decision_names,
 )
-from polyhedge.problems.lifted import KeptProblems, Lifted, LiftedParts, lift, split_with_parameters
+from polyhedge.problems.lifted import Lifted, LiftedParts, ProblemCache, lift, split_with_parameters
 from polyhedge.problems.parameters import ProblemParameter, layout_of, parameter_rows
 from polyhedge.problems.pieces import Pieces, SumOfMaxima
 from polyhedge.problems.stored import fields_from_data, problem_to_data
@@ -82,11 +82,11 @@ class DecisionProblem:
         What to call the problem in reports.
     outcome_names, decision_names : sequence of str, optional
         What to call the entries of u and (row-major, one variable after the other) of z in tables: u_1, u_2, ...
-        and z_1, z_2, ..., or the variables' own names, where nothing is given. A list, or a frame with such columns.
+        and z_1, z_2, ..., or the variables' own names, if nothing is given. A list, or a frame with such columns.
     is_paired : bool
         Whether entry j of the decision belongs to outcome j, also one that `fit` names: `order_bread`, not `order_1`.
     constraint_names : sequence of str, optional
-        What to call the uncertain constraints, in their order; their own text where nothing is given.
+        What to call the uncertain constraints, in their order; their texts if nothing is given.
     units : dict, optional
         What the "cost", outcomes, decisions and parameters are measured in, texts by name, for pages and formulas.
     source : Source, optional
@@ -101,7 +101,7 @@ class DecisionProblem:
     Costs of the form $g_0(z) + \max_l\{(Q_l z + q_l)^\top u + p_l^\top z + c_l\}$ and sums of such
     maxima are recognised by structure and compiled to arrays (`pieces`). Parameters in which all of this is affine
     (prices, stocks, limits) are compiled along with it, so that rows with different values are decided together; where
-    a parameter multiplies the outcome, say, the problem is compiled anew for each distinct value.
+    a parameter multiplies the outcome, say, the problem is compiled again for each distinct value.
 
     Examples
     --------
@@ -251,7 +251,7 @@ class DecisionProblem:
             ) from error
 
     def relaxed(self) -> DecisionProblem:
-        """The same problem with integer decisions made continuous (itself where there are none)."""
+        """The same problem with integer decisions made continuous (itself if there are none)."""
         feasible = self.feasible
         if not len(feasible.program.integer):
             return self
@@ -279,13 +279,13 @@ class DecisionProblem:
         return self._at_rows.get(values, self._at) if self.parameters else self
 
     @cached_property
-    def in_units(self) -> KeptProblems:
+    def in_units(self) -> ProblemCache:
         """The last few of the same problem in other units."""
-        return KeptProblems()
+        return ProblemCache()
 
     @cached_property
-    def _at_rows(self) -> KeptProblems:
-        return KeptProblems()
+    def _at_rows(self) -> ProblemCache:
+        return ProblemCache()
 
     def _at(self, values: Array) -> DecisionProblem:
         parts: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self) if one.init}
@@ -296,12 +296,12 @@ class DecisionProblem:
 
     @cached_property
     def lifted_parts(self) -> LiftedParts | None:
-        """Cost and uncertain constraints with the parameters as coordinates, where they are affine in them."""
+        """Cost and uncertain constraints with the parameters as coordinates, if they are affine in them."""
         return split_with_parameters(self.written) if self.parameters else None
 
     @cached_property
     def lifted(self) -> Lifted | None:
-        """The problem compiled for all values of its parameters; None where there are none or it has no such form."""
+        """The problem compiled for all values of its parameters; None if there are none or it has no such form."""
         return lift(self)
 
     @property
@@ -323,7 +323,7 @@ class DecisionProblem:
         return self.cost_at([*leaves, *auxiliary], u)
 
     def cost_at(self, z: Any, u: Any) -> cp.Expression:
-        """The cost as an expression: at a flat decision or a list of leaves, or in its variables where z is None."""
+        """The cost as an expression: at a flat decision or a list of leaves, or in its variables if z is None."""
         return substitute(self._formulas.cost, self.written.leaves(z, u))
 
     def constraints_at(self, u: Array) -> list[cp.Constraint]:
@@ -338,7 +338,7 @@ class DecisionProblem:
 
     @cached_property
     def curvature(self) -> Curvature:
-        """How the cost depends on the outcome, by structure where it has pieces, else by DCP."""
+        """How the cost depends on the outcome, by structure if it has pieces, else by DCP."""
         if self._cost_parts is not None:
             return Curvature.MAX_AFFINE if self._cost_parts.joint_part.groups else Curvature.AFFINE
         return Curvature.CONCAVE if self.cost_of_outcome().is_concave() else Curvature.CONVEX
@@ -350,12 +350,12 @@ class DecisionProblem:
 
     @cached_property
     def sum_of_maxima(self) -> SumOfMaxima | None:
-        """The joint part of the cost as sums of maxima, or None where it has no such form."""
+        """The joint part of the cost as sums of maxima, or None if it has no such form."""
         return None if self._cost_parts is None else self._cost_parts.joint_part.merged()
 
     @cached_property
     def pieces(self) -> Pieces | None:
-        """The joint part as one piece list, or None where it has none or too long a one."""
+        """The joint part as one piece list, or None if it has none or too long a one."""
         return None if self.sum_of_maxima is None else self.sum_of_maxima.pieces()
 
     @cached_property
@@ -382,18 +382,18 @@ class DecisionProblem:
 
     @cached_property
     def support_rows(self) -> tuple[Array, Array]:
-        """A, h of the known support {u : A u <= h}; no rows where nothing is known."""
+        """A, h of the known support {u : A u <= h}; no rows if nothing is known."""
         return support_rows(self.written)
 
     @cached_property
     def outcomes_are_nonneg(self) -> bool:
-        """Whether the known support says that no outcome is negative."""
+        """Whether by the known support no outcome is negative."""
         A, h = self.support_rows
         bounds_one_below = ((A < 0).sum(axis=1) == 1) & ((A != 0).sum(axis=1) == 1) & (h <= 0)
         return bool(A[bounds_one_below].any(axis=0).all())
 
     def with_known_signs(self, z: Array, u: Array) -> tuple[Array, Array]:
-        """Z and u without the rounding errors that make CVXPY diagnostic signs that are known."""
+        """Z and u without the rounding errors that hide known signs from CVXPY."""
         signs = [_sign_parameter(variable) for variable in self.written.variables]
         lower = [np.full(sign.size, 0.0 if sign.is_nonneg() else -np.inf) for sign in signs]
         upper = [np.full(sign.size, 0.0 if sign.is_nonpos() else np.inf) for sign in signs]
@@ -406,7 +406,7 @@ class DecisionProblem:
 
     @cached_property
     def _cost_values(self) -> RowValues:
-        """The cost, or what of it depends on the decision (and parameters) alone where the rest has pieces."""
+        """The cost, or what of it depends on the decision (and parameters) alone if the rest has pieces."""
         shapes = [*self.layout.shapes, (self.n_outcomes,), *(parameter.shape for parameter in self.parameters)]
         return RowValues(self._cost_formula, shapes)
 
@@ -417,7 +417,7 @@ class DecisionProblem:
 
     @property
     def cost_split(self) -> Decomposition | None:
-        """The cost split into what the decision alone decides and the joint part; None where it has no such form."""
+        """The cost split into what the decision alone decides and the joint part; None if it has no such form."""
         if not self.parameters:
             return self._cost_parts
         return None if self.lifted_parts is None else self.lifted_parts.cost
@@ -425,7 +425,7 @@ class DecisionProblem:
     def evaluate(self, z: Array, u: Array, values: Array | None = None) -> Array:
         """The cost g(z_i, u_i) at matching rows of flat decisions (N, p) and outcomes (N, d).
 
-        `values` (N, t) are those of the parameters, flat and row by row, where the problem has any.
+        `values` (N, t) are those of the parameters, flat and row by row, if the problem has any.
         """
         if np.shape(z)[1:] != (self.n_decisions,):
             raise ValueError(f"z must have shape (N, {self.n_decisions}), as Decisions.flat has, got {np.shape(z)}.")
@@ -449,7 +449,7 @@ class DecisionProblem:
         return [float(substitute(row.decision_part, leaves).value) for row in self._rows]
 
     def violations(self, z: Array, u: Array, values: Array | None = None) -> Array:
-        """By how much each uncertain constraint is exceeded (N, n): rows as in `evaluate`, 0 where it holds."""
+        """By how much each uncertain constraint is exceeded (N, n): rows as in `evaluate`, 0 if it holds."""
         if values is None:
             values = parameter_rows(self.parameters, None, len(z))
         if self._uncertain is not None:
@@ -459,7 +459,7 @@ class DecisionProblem:
 
     @cached_property
     def _uncertain(self) -> UncertainRows | None:
-        """None where the parameters do not enter linearly."""
+        """None if the parameters do not enter linearly."""
         if not self.parameters:
             return UncertainRows(self.written, self._rows)
         return None if self.lifted_parts is None else UncertainRows(self.written, self.lifted_parts.rows)

@@ -45,7 +45,7 @@ def decompose(
     u: cp.Variable,
     known: Sequence[cp.Parameter] = (),
 ) -> list[Decomposition] | None:
-    """Split every entry of `expression` (row-major); None where it has no biaffine piece list.
+    """Split every entry of `expression` (row-major); None if it has no biaffine piece list.
 
     Parameters
     ----------

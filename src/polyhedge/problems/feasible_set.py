@@ -39,7 +39,7 @@ class FeasibleProgram:
     r"""Minimise g_0(z) over z in Z: a conic program whose columns `z_columns` are the decision.
 
     `epigraph_columns` are free columns s_r >= g_r(z), one for each uncertain constraint with a part
-    that is nonlinear in z alone (-1 where there is none). With `slopes` it is the program at parameters of zero.
+    that is nonlinear in z alone (-1 if there is none). With `slopes` it is the program at parameters of zero.
     """
 
     program: ConicProgram
@@ -70,7 +70,7 @@ def compile_feasible_program(
     row_parts: Sequence[cp.Expression] = (),
     parameters: Sequence[cp.Parameter] = (),
 ) -> FeasibleProgram:
-    """Canonicalise g_0 and Z once through CVXPY; integrality is kept beside the convex program.
+    """Canonicalise g_0 and Z once through CVXPY; integrality is kept apart from the convex program.
 
     Variables that are not part of the decision are auxiliary: CVXPY gives them columns of their own. With parameters,
     `NotAffineError` says that the program's numbers are not affine in them.
@@ -308,7 +308,7 @@ def quadratic_cost(feasible: FeasibleProgram) -> QuadraticCost | None:
 
 
 def _affine_in_decision(program: ConicProgram, z: Indices, columns: Indices) -> tuple[Array, Array] | None:
-    """M, m with x[columns] = M z + m for every feasible x; None where some column is not given by an equation."""
+    """M, m with x[columns] = M z + m for every feasible x; None if some column is not given by an equation."""
     M, m = np.zeros((len(columns), len(z))), np.zeros(len(columns))
     equations, place = _one_unknown_each(program, z), {int(column): k for k, column in enumerate(z)}
     for k, column in enumerate(columns):

@@ -530,7 +530,7 @@ def _text(node: cp.Expression, names: Mapping[str, str]) -> tuple[str, int]:
 def _constant_text(value: Any) -> tuple[str, int]:
     if value.size == 1:
         return _number(value.flat[0]), _CLOSED if value.flat[0] >= 0 else _SUM
-    if value.size > 6:  # of more numbers only the size is told
+    if value.size > 6:  # of more numbers only the size is shown
         return f"({' x '.join(map(str, value.shape))} numbers)", _CLOSED
     rows = [f"[{', '.join(map(_number, row))}]" for row in np.atleast_2d(value)]
     return (rows[0] if value.ndim == 1 else f"[{', '.join(rows)}]"), _CLOSED

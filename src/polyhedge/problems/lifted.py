@@ -1,16 +1,15 @@
 r"""A problem with parameters, compiled once for all their values.
 
-A parameter is a number that the context knows, exactly like a prediction. Where costs, constraints and uncertain
-constraints are affine in the parameters $\theta$, these are read as further coordinates of the outcome, whose
-uncertainty is zero: the cost becomes $g_0(z) + \max_l\{(Q_l z + q_l)^\top (u, \theta) + p_l^\top z + c_l\}$ and the
-program of Z has costs, entries and right-hand sides that are affine in $\theta$. Values are then put in by arithmetic,
-and contexts of different values go through one engine.
+If costs, constraints and uncertain constraints are affine in the parameters $\theta$, these become further coordinates
+of the outcome without uncertainty: the cost is $g_0(z) + \max_l\{(Q_l z + q_l)^\top (u, \theta) + p_l^\top z + c_l\}$,
+and the program of Z has costs, entries and right-hand sides that are affine in $\theta$. Contexts with different values
+are then decided together.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
@@ -29,10 +28,8 @@ from polyhedge.problems.written import Written
 if TYPE_CHECKING:
     from polyhedge.problems.decision_problem import DecisionProblem
 
-_KEPT = 32
-"""Problems at values of their parameters that are kept: a day's calls repeat few, and a program may be large."""
 _MOST_ENTRIES = 1000
-"""Entries of all parameters up to which slopes are kept for each; beyond, values are put into the formulas."""
+"""Entries of all parameters that a problem is compiled for; beyond, it is compiled at each value."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +52,7 @@ class Lifted:
 
     @cached_property
     def pieces(self) -> Pieces | None:
-        """The joint part of the cost as one piece list, or None where that would be too long."""
+        """The joint part of the cost as one piece list, or None if that would be too long."""
         return self.sum_of_maxima.pieces()
 
     def at(self, values: Array) -> dict[str, Any]:
@@ -86,11 +83,11 @@ class LiftedParts:
 
 
 def split_with_parameters(written: Written) -> LiftedParts | None:
-    """The splits, or None where one is not affine in the parameters and the outcome together."""
+    """The splits, or None if one is not affine in the parameters and the outcome together."""
     known = [parameter.leaf for parameter in written.parameters]
     if sum(leaf.size for leaf in known) > _MOST_ENTRIES or any(p.is_matrix_kind for p in written.parameters):
         return None
-    expressions = [written.cost, *(row.expr for row in written.uncertain if _is_inequality(row))]
+    expressions = [written.cost, *(row.expr for row in written.uncertain if isinstance(row, cp.constraints.Inequality))]
     parts: list[Decomposition] = []
     for expression in expressions:
         split = decompose(expression, written.variables, written.outcome, known)
@@ -108,21 +105,16 @@ def _without_known_terms(cost: Decomposition, written: Written) -> Decomposition
     if not T.any():
         return cost
     base[:, 1 + d :] = 0.0
-    z, theta = (_flat(leaves) for leaves in (written.variables, [p.leaf for p in written.parameters]))
+    z, theta = (
+        cp.hstack([cp.reshape(leaf, (leaf.size,), order="C") for leaf in leaves])
+        for leaves in (written.variables, [parameter.leaf for parameter in written.parameters])
+    )
     known = T[0] @ theta + z @ (T[1:] @ theta)
     return Decomposition(cost.decision_part + known, SumOfMaxima(base, cost.joint_part.groups))
 
 
-def _flat(leaves: Sequence[Any]) -> cp.Expression:
-    return cp.hstack([cp.reshape(leaf, (leaf.size,), order="C") for leaf in leaves])
-
-
-def _is_inequality(constraint: cp.Constraint) -> bool:
-    return isinstance(constraint, cp.constraints.Inequality)
-
-
 def lift(problem: DecisionProblem) -> Lifted | None:
-    """Compile a problem for all values of its parameters; None where its numbers are not affine in them."""
+    """Compile a problem for all values of its parameters; None if its numbers are not affine in them."""
     parts, written = problem.lifted_parts, problem.written
     if parts is None:
         return None
@@ -144,26 +136,26 @@ def lift(problem: DecisionProblem) -> Lifted | None:
     return Lifted(problem.n_outcomes, feasible, parts.cost.joint_part.merged(), pieces, problem.support_rows)
 
 
-class KeptProblems:
-    """A problem at the values last asked for: a few, because each holds a program of its own."""
+class ProblemCache:
+    """A problem at the last 32 values: a day's calls repeat few, and each holds a program."""
 
     def __init__(self) -> None:
-        self._lock, self._kept = Lock(), OrderedDict[bytes, Any]()
+        self._lock, self._problems = Lock(), OrderedDict[bytes, Any]()
 
     def get(self, values: Array, make: Callable[[Array], DecisionProblem]) -> DecisionProblem:
-        """The problem at flat values, made where it is not kept."""
+        """The problem at flat values, made if it is not in the cache."""
         key = np.ascontiguousarray(values, dtype=np.float64).tobytes()
         with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
+            if key in self._problems:
+                self._problems.move_to_end(key)
+                return self._problems[key]
         made = make(values)
         with self._lock:
-            kept = self._kept.setdefault(key, made)  # another thread may have been faster
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
+            kept = self._problems.setdefault(key, made)  # another thread may have been faster
+            while len(self._problems) > 32:
+                self._problems.popitem(last=False)
         return kept
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
-        """What is kept does not travel."""
-        return KeptProblems, ()
+        """The content is not pickled."""
+        return ProblemCache, ()

@@ -216,7 +216,7 @@ def with_columns(parameters: Sequence[ProblemParameter], given: Any, columns: An
 
 
 def column_names(value: Any) -> list[str]:
-    """The columns that a value names; none where it is a number or an array."""
+    """The columns that a value names; none if it is a number or an array."""
     if isinstance(value, str):
         return [value]
     is_list = isinstance(value, (list, tuple)) and bool(value) and all(isinstance(name, str) for name in value)

@@ -141,7 +141,7 @@ class SumOfMaxima:
         return SumOfMaxima(base, tuple(groups))
 
     def pieces(self) -> Pieces | None:
-        """The piece list, or None where it would be longer than `PIECE_LIMIT` or larger than `ENTRY_LIMIT`."""
+        """The piece list, or None if it would be longer than `PIECE_LIMIT` or larger than `ENTRY_LIMIT`."""
         merged = self.merged()
         if not _may_be_written_out(merged.n_pieces, merged.base):
             return None
@@ -157,7 +157,7 @@ class SumOfMaxima:
 
 
 def maximum_of(functions: Sequence[SumOfMaxima]) -> SumOfMaxima | None:
-    """The pointwise maximum as one group, or None where its piece list would be too long."""
+    """The pointwise maximum as one group, or None if its piece list would be too long."""
     functions = [f.merged() for f in functions]
     if not _may_be_written_out(sum(f.n_pieces for f in functions), functions[0].base):
         return None

@@ -107,7 +107,7 @@ def newsvendor(
     overage, underage : number or (n_outcomes,)
         Cost of a unit left over and of a unit of demand not met.
     n_outcomes : int, optional
-        Number of products, where neither the costs nor `names` tell it.
+        Number of products, if neither the costs nor `names` give it.
     capacity : float, optional
         Total space; None for no limit.
     sizes : number or (n_outcomes,)

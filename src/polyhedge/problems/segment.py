@@ -58,7 +58,7 @@ def segment_of(pieces: Pieces, z0: Array, z1: Array, base: Array) -> Segment:
 
 
 def fixed_lines_of(pieces: Pieces, z0: Array, z1: Array, base: Array, nothing: Array) -> FixedLines | None:
-    """Pieces as lines between two decisions; None where there are too many, or they turn or bend on the way."""
+    """Pieces as lines between two decisions; None if there are too many, or they turn or bend on the way."""
     if not pieces.directions_are_fixed or len(pieces) > _MAX_PIECES or base[2] > 0:
         return None
     values = pieces.values(np.stack([z0, z1]), nothing)
@@ -107,7 +107,7 @@ class _Line:
 
 
 def _line_of(feasible: FeasibleProgram) -> Array | None:
-    """The direction of the line that the equations of Z leave to the decision; None where they leave more or less."""
+    """The direction of the line that the equations of Z leave to the decision; None if they leave more or less."""
     equations, p = _equations(feasible), len(feasible.z_columns)
     if len(equations) < p - 1:
         return None
@@ -153,6 +153,6 @@ class _Least:
 
 
 def quadratic_base(problem: DecisionProblem, z0: Array, z1: Array) -> Array | None:
-    """Coefficients (3,) of g_0 in 1, s and s^2 along the segment where it is known to be quadratic, else None."""
+    """Coefficients (3,) of g_0 in 1, s and s^2 along the segment if it is known to be quadratic, else None."""
     cost = quadratic_cost(problem.feasible)
     return None if cost is None else cost.along(z0, z1)

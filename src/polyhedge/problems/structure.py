@@ -134,7 +134,7 @@ class Structure:
 
     @cached_property
     def ignored_outcomes(self) -> Mask:
-        """Outcomes (d,) that neither cost nor constraints look at; none where this cannot be read from coefficients."""
+        """Outcomes (d,) that neither cost nor constraints look at; none if this cannot be read from coefficients."""
         problem = self.problem
         parts, lifted = problem.cost_split, problem.lifted_parts
         if parts is None:
@@ -146,7 +146,7 @@ class Structure:
 
     @cached_property
     def own_cost(self) -> QuadraticCost | None:
-        """The part of the cost that is the decision's alone as a quadratic form; None where it is another function."""
+        """The part of the cost that is the decision's alone as a quadratic form; None if it is another function."""
         return None if self.problem.parameters else quadratic_cost(self.problem.feasible)
 
     @cached_property
@@ -161,12 +161,12 @@ class Structure:
 
     @cached_property
     def base(self) -> Array | None:
-        """Coefficients (3,) of g_0 in 1, s and s^2 between the ends, where it is quadratic; else None."""
+        """Coefficients (3,) of g_0 in 1, s and s^2 between the ends, if it is quadratic; else None."""
         return None if self.ends is None else quadratic_base(self.problem, *self.ends)
 
     @cached_property
     def segment(self) -> Segment | None:
-        """Decisions, directions and costs along a segment; None where the problem has another form."""
+        """Decisions, directions and costs along a segment; None if the problem has another form."""
         if not self.has_pieces or len(self.pieces) > 1 or self.has_known_support:
             return None
         if self.ends is None or self.base is None:
@@ -185,7 +185,7 @@ class Structure:
 
     @cached_property
     def fixed_lines(self) -> FixedLines | None:
-        """Few pieces with fixed directions as lines along a segment; None where the problem has another form."""
+        """Few pieces with fixed directions as lines along a segment; None if the problem has another form."""
         if not self.has_pieces or self.has_known_support or self.ends is None or self.base is None:
             return None
         return fixed_lines_of(self.pieces, *self.ends, self.base, np.zeros((2, self.problem.n_outcomes)))

@@ -45,7 +45,7 @@ class Written:
 
     Attributes
     ----------
-    variables : those of the decision, then the auxiliary ones of the cost; `layout` says where they stand in z.
+    variables : those of the decision, then the auxiliary ones of the cost; `layout` has their slices of z.
     outcome : the variable u.
     parameters : inputs without a value.
     cost : scalar expression.
@@ -128,7 +128,7 @@ def read_problem(problem: Any) -> Written:
 
 
 def call_cost(cost: Callable[[Any, Any], Any], z: Any, u: Any) -> cp.Expression:
-    """The cost as a scalar CVXPY expression; what is wrong with it is said in terms of the problem."""
+    """The cost as a scalar CVXPY expression; errors are in terms of the problem."""
     if not callable(cost):
         raise TypeError(
             f"cost must be a callable cost(z, u), got {cost!r}. Write a function of decision and outcome, such as "
@@ -168,7 +168,7 @@ def as_list(constraints: Any, name: str) -> list[cp.Constraint]:
 
 
 def _refuse_recourse(written: Written) -> None:
-    """A variable that nobody declared, met where the outcome is known, would be chosen after it."""
+    """Refuse undeclared variables that would be chosen after the outcome."""
     for place, nodes in _places(written):
         for partial in (node for node in _walk(nodes) if isinstance(node, PartialProblem)):
             chosen = ", ".join(variable.name() for variable in partial.opt_vars)
