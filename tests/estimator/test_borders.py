@@ -35,10 +35,9 @@ from polyhedge.learners import (
     Samples,
     Scenario,
     Spread,
+    auto,
 )
-from polyhedge.learners.exact import certified
-from polyhedge.learners.exact.fixed_directions import FixedDirectionSearch
-from polyhedge.learners.exact.selection import SelectionSearch
+from polyhedge.learners.exact.selection import FixedDirectionSearch, SelectionSearch
 from polyhedge.learners.paper import pinball
 from polyhedge.predictors.schema import Column, Schema
 from polyhedge.predictors.selection import make_predictor
@@ -416,7 +415,7 @@ LEARNERS = {
     "pinball": (Pinball(n_steps=20), pinball, "surrogate_gradient", 5),
     "scenario": (Scenario(), FixedDirectionSearch, "_search", 1),
     "auto": (Auto(n_folds=2), Samples, "cost_at", 40),
-    "certified": (Certified(OneSidedBox()), certified, "lower_bound", 1),
+    "certified": (Certified(OneSidedBox()), auto, "lower_bound", 1),
     "with a spread": (Scaled(), Spread, "fit", 2),
 }
 NEWSVENDOR = ph.problems.simplex_newsvendor(1.0, 2.0, 2)

@@ -175,7 +175,7 @@ def test_a_verbose_fit_writes_what_is_logged_and_leaves_nothing_behind(capsys):
     before = logger.level, list(logger.handlers)
     slow = ph.learners.Auto(n_folds=2, time_limit=5.0)
     decider(learner=slow, guarantee="outcome").fit(X, Y, verbose=True)
-    assert "polyhedge.learners.cross_fit: learning: 1 of " in capsys.readouterr().err
+    assert "polyhedge.learners.auto: learning: 1 of " in capsys.readouterr().err
     assert (logger.level, list(logger.handlers)) == before
     decider().fit(X, Y)
     assert capsys.readouterr().err == ""

@@ -3,7 +3,6 @@
 import itertools
 from dataclasses import replace
 from functools import cache, partial
-from typing import ClassVar
 
 import cvxpy as cp
 import numpy as np
@@ -16,7 +15,8 @@ from sklearn.preprocessing import OneHotEncoder
 import polyhedge as ph
 import shared
 from polyhedge.learners import Auto, Descent, OneSidedBox, Samples, auto, learn_with_spread, lower_bound
-from polyhedge.learners.cross_fit import Selection, half_way
+from polyhedge.learners.auto import _CrossFit, half_way
+from polyhedge.learners.cross_fit import StopSelection, cross_validated
 from polyhedge.robust import decide
 from polyhedge.solvers.program import Status
 from polyhedge_study.tasks import energy_task, synthetic_task
@@ -90,13 +90,6 @@ def test_detail_names_the_choice_and_the_premiums_it_was_made_by():
     assert float(premiums[winner]) <= float(premiums["one-sided box"])
 
 
-def test_same_seed_gives_the_same_set():
-    first, second = (Auto().learn(Samples(*learning_data(), LINEAR, 0.1), 3) for _ in range(2))
-    assert first.detail == second.detail
-    assert np.array_equal(first.set.W, second.set.W)
-    assert np.array_equal(first.set.b, second.set.b)
-
-
 @pytest.mark.parametrize("problem", [LINEAR, NEWSVENDOR], ids=["linear", "newsvendor"])
 def test_the_set_is_bounded_covers_the_rank_and_has_a_valid_certificate(problem):
     residuals, centers = learning_data()
@@ -145,39 +138,60 @@ def test_a_time_limit_is_respected_and_reported():
     assert result.seconds < 10
 
 
-class Remembers(OneSidedBox):
-    """A box that keeps what it was given."""
-
-    seen: ClassVar[list] = []
-
-    def learn(self, samples, random_state=None):
-        self.seen.append(samples.residuals)
-        return super().learn(samples, random_state)
-
-
-def test_candidates_are_fitted_without_a_fold_and_judged_on_it_at_the_radius_of_all_left_out_scores():
-    residuals, centers = learning_data(n=120)
-    objective = Samples(residuals, centers, LINEAR, 0.1)
-    selection = Selection(objective, 3, 0.7, seed=0, deadline=np.inf)
-    Remembers.seen.clear()
-    selection.choose({"box": OneSidedBox(), "same": Remembers()})
-    scores, costs = [], []
-    for fold, seen in zip(selection.folds, Remembers.seen, strict=True):
-        rest = np.setdiff1d(np.arange(120), fold)
-        assert np.array_equal(seen, residuals[rest])
-        scores.append(
-            OneSidedBox().learn(Samples(residuals[rest], centers[rest], LINEAR, 0.1)).set.scores(residuals[fold])
-        )
+def test_learners_are_fitted_without_a_fold_and_scored_on_it_at_the_radius_of_all_left_out_scores():
+    samples = Samples(*learning_data(n=120), LINEAR, 0.1)
+    run = _CrossFit(samples, {"one-sided box": OneSidedBox()}, 3, 0.7, seed=0, deadline=np.inf)
+    rests = [np.setdiff1d(np.arange(120), fold) for fold in run.folds]
+    shapes = [OneSidedBox().learn(samples.take(rest)).set for rest in rests]
+    scores = [shape.scores(samples.residuals[fold]) for shape, fold in zip(shapes, run.folds, strict=True)]
     radius = ph.conformal_radius(np.concatenate(scores), 0.1)
-    for fold in selection.folds:
-        rest = np.setdiff1d(np.arange(120), fold)
-        shape = OneSidedBox().learn(Samples(residuals[rest], centers[rest], LINEAR, 0.1)).set
-        costs.append(decide(LINEAR, shape, radius, centers[fold]).cost_bound)
-    assert sorted(np.concatenate(selection.folds)) == list(range(120))
-    assert selection.scored["same"] == pytest.approx(np.concatenate(costs).mean())
+    costs = [
+        decide(LINEAR, shape, radius, samples.centers[fold]).cost_bound
+        for shape, fold in zip(shapes, run.folds, strict=True)
+    ]
+    assert sorted(np.concatenate(run.folds)) == list(range(120))
+    fitted = [run.fitted("one-sided box", k) for k in range(3)]
+    assert run._cost(fitted) == pytest.approx(np.concatenate(costs).mean())
 
 
-def test_a_candidate_must_lead_by_more_than_the_handicap():
+def test_the_least_penalised_score_is_chosen_and_the_simplest_of_those_that_tie():
+    scores, folds = {"simple": 3.0, "complex": 2.0, "alike": 2.0 + 1e-12}, [np.arange(2), np.arange(2, 4)]
+    seen = []
+
+    def fit(name, k):
+        seen.append((name, k))
+        return scores[name]
+
+    def chosen(penalty, **more):
+        return cross_validated({name: name for name in scores}, fit, np.mean, folds, penalty, **more)
+
+    assert chosen(lambda name, simplest: 0.0, tie=1e-9).chosen == "complex"
+    assert seen == [(name, k) for name in scores for k in range(2)]
+    dear = chosen(lambda name, simplest: 0.0 if name == "simple" else 0.4 * simplest)
+    assert dear.chosen == "simple"
+    assert dear.penalties == {"simple": 0.0, "complex": pytest.approx(1.2), "alike": pytest.approx(1.2)}
+
+
+@pytest.mark.parametrize(
+    ("error", "scored", "failed", "stopped"),
+    [
+        (ValueError("no"), ["a", "c"], ("b",), ""),
+        (StopSelection("out of time"), ["a"], (), "out of time"),
+        (KeyboardInterrupt(), ["a"], (), "interrupted"),
+    ],
+)
+def test_a_selection_without_a_candidate_compares_the_others(error, scored, failed, stopped):
+    def fit(name, k):
+        if name == "b":
+            raise error
+        return {"a": 2.0, "c": 1.0}[name]
+
+    found = cross_validated({name: name for name in "abc"}, fit, np.mean, [np.arange(2)])
+    assert (list(found.scores), found.failed, found.stopped) == (scored, failed, stopped)
+    assert found.chosen == scored[-1]
+
+
+def test_a_candidate_must_lead_by_more_than_the_complexity_penalty():
     assert chosen(NEWSVENDOR).detail.startswith("chose smooth descent")
     strict = Auto(complexity_penalty=1e3).learn(Samples(*learning_data(), NEWSVENDOR, 0.1), 0)
     assert strict.detail.startswith("chose one-sided box")
@@ -308,7 +322,7 @@ def test_one_context_for_all_residuals_is_accepted():
 
 
 @pytest.mark.slow
-def test_a_clear_lead_on_the_first_fold_ends_the_contest():
+def test_a_clear_lead_on_the_first_fold_ends_the_selection():
     task = synthetic_task(0, "newsvendor", n_outcomes=4, sizes=(300, 200, 10, 10))
     predictor = task.predictor.fit(*task.rows("train"))
     X, Y = task.rows("learn")
@@ -353,7 +367,7 @@ def test_of_many_rows_an_even_choice_is_learned_from_and_the_detail_says_so():
     assert "evenly chosen" not in alone.detail
 
 
-def test_a_spread_is_judged_on_rows_that_the_shape_is_not_learned_from():
+def test_a_spread_is_scored_on_rows_that_the_shape_is_not_learned_from():
     rng = np.random.default_rng(0)
     X, centers = rng.normal(size=(1200, 1)), rng.normal(size=(1200, 2))
     rows = np.linspace(0, 1199, 120).astype(int)
@@ -381,8 +395,8 @@ def test_gradients_of_contexts_that_are_solved_together_are_those_of_each_alone(
     q, contexts = rng.uniform(0.5, 1.5, len(W)), np.arange(20)
     together = samples.facet_gradient(W, q, contexts)
     asked = []
-    monkeypatch.setattr("polyhedge.learners.gradients._WORTH_A_BATCH", 1000)
-    monkeypatch.setattr("polyhedge.learners.gradients.batch_engine", lambda *given: asked.append(given))
+    monkeypatch.setattr("polyhedge.learners.objective._BATCH", 1000)
+    monkeypatch.setattr("polyhedge.learners.objective.batch_engine", lambda *given: asked.append(given))
     alone = samples.facet_gradient(W, q, contexts)
     assert not asked
     assert together.value == pytest.approx(alone.value, rel=1e-9)

@@ -10,11 +10,9 @@ from scipy.optimize import linprog
 
 import polyhedge as ph
 from polyhedge.calibration import conformal_rank
-from polyhedge.learners import Certified, CertifiedBound, Samples, lower_bound
-from polyhedge.learners.exact import certified as certified_module
+from polyhedge.learners import Certified, CertifiedBound, Samples, auto, lower_bound
 from polyhedge.learners.exact.bound import below, certified
-from polyhedge.learners.exact.floors import floors_of_contexts
-from polyhedge.learners.exact.hull import HullOracle
+from polyhedge.learners.exact.hull import HullOracle, floors_of_contexts
 from polyhedge.solvers.program import Status
 
 UNITS = (1e-3, 1.0, 1e6)
@@ -217,7 +215,7 @@ def test_a_learner_reports_a_bound_above_its_own_cost(monkeypatch):
     residuals, centers = rng.normal(size=(30, 2)), rng.normal(size=(30, 2))
     problem = ph.problems.simplex_newsvendor(0.3, 0.7, 2)
     wrong = CertifiedBound(1e3, 1e3, np.ones(30, dtype=bool), Status.OPTIMAL, 0.0, "", 1.0)
-    monkeypatch.setattr(certified_module, "lower_bound", lambda *_, **__: wrong)
+    monkeypatch.setattr(auto, "lower_bound", lambda *_, **__: wrong)
     result = Certified(ph.learners.OneSidedBox()).learn(Samples(residuals, centers, problem, 0.1))
     assert result.lower_bound == -np.inf
     assert "no bound is claimed" in result.detail

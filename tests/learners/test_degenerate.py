@@ -21,7 +21,7 @@ from polyhedge.learners import (
     Samples,
     Scenario,
 )
-from polyhedge.learners.scales import standard_deviations
+from polyhedge.learners.samples import standard_deviations
 from polyhedge.problems import NoSolutionError
 from polyhedge.robust import decide
 from shared import simplex

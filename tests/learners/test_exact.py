@@ -11,16 +11,13 @@ from hypothesis import strategies as st
 import polyhedge as ph
 from polyhedge.calibration import conformal_rank
 from polyhedge.learners import Descent, Samples, Scenario, lower_bound
-from polyhedge.learners.budget import Budget
-from polyhedge.learners.exact.envelope import select_on_segment
-from polyhedge.learners.exact.fixed_directions import reach_cost
-from polyhedge.learners.exact.hull import HullOracle, disjoint_mixtures
-from polyhedge.learners.exact.mixing import star_inequality
-from polyhedge.learners.exact.plane import segment_gradient
-from polyhedge.learners.exact.selection import SelectionSearch
-from polyhedge.learners.gradients import GRADIENTS, FacetCosts
+from polyhedge.learners.exact.bound import Budget
+from polyhedge.learners.exact.hull import HullOracle
+from polyhedge.learners.exact.segment import select_on_segment
+from polyhedge.learners.exact.selection import SelectionSearch, star_inequality
+from polyhedge.learners.objective import ROUTES, FacetCosts, reach_cost
+from polyhedge.problems.segment import Segment
 from polyhedge.robust import decide
-from polyhedge.robust.routes import dispatch
 from polyhedge.solvers.program import Status
 
 
@@ -81,8 +78,7 @@ def test_the_value_at_risk_program_agrees_with_the_general_search(name):
     problem, (residuals, centers) = make(), draw(40, d, 2)
     bound = lower_bound(Samples(residuals, centers[:1], problem, 0.1))
     assert "value-at-risk" in bound.detail
-    oracle = HullOracle(problem, residuals, centers[:1])
-    search = SelectionSearch(oracle, conformal_rank(40, 0.1), 1e-6, Budget(np.inf)).run(None, 0.0)
+    search = SelectionSearch(Samples(residuals, centers[:1], problem, 0.1), 1e-6, Budget(np.inf)).run()
     assert bound.lower == pytest.approx(search.lower, abs=2e-6)
     assert bound.kept.sum() == conformal_rank(40, 0.1)
 
@@ -121,9 +117,8 @@ SLOWER = [pytest.param(name, marks=pytest.mark.slow) for name in ("segment, quad
 def test_the_general_search_agrees_with_the_special_methods(name):
     d, make = PROBLEMS[name]
     problem, (residuals, centers) = make(), draw(20, d, 3)
-    rank = conformal_rank(20, 0.15)
-    search = SelectionSearch(HullOracle(problem, residuals, centers), rank, 1e-6, Budget(np.inf)).run(None, 0.0)
-    special = lower_bound(Samples(residuals, centers, problem, 0.15))
+    samples = Samples(residuals, centers, problem, 0.15)
+    search, special = SelectionSearch(samples, 1e-6, Budget(np.inf)).run(), lower_bound(samples)
     assert search.lower == pytest.approx(special.lower, abs=1e-5)
     assert search.upper == pytest.approx(special.upper, abs=1e-5)
 
@@ -144,8 +139,32 @@ def test_the_envelope_program_is_exact_also_with_ties(seed, tied, curvature):
     best = min(
         (contexts + lines[:, list(chosen)].max(axis=1)).min(axis=1).mean() for chosen in combinations(range(8), 5)
     )
-    assert best - 2e-3 <= selection.value <= best + 1e-9
-    assert selection.kept.sum() >= 5
+    kept, value = selection
+    assert best - 2e-3 <= value <= best + 1e-9
+    assert kept.sum() >= 5
+
+
+@pytest.mark.parametrize("quadratic", [0.0, 0.7])
+@pytest.mark.parametrize("lattice", [False, True], ids=["general position", "ties"])
+def test_for_one_context_the_envelope_program_finds_the_least_order_statistic(quadratic, lattice):
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        n = int(rng.integers(3, 20))
+        rank = int(rng.integers(1, n + 1))
+        residuals = rng.integers(-2, 3, size=(n, 2)).astype(float) if lattice else rng.normal(size=(n, 2))
+        base, center = np.array([0.3, rng.normal(), quadratic]), rng.normal(size=2)
+        segment = Segment(*np.eye(2), *np.eye(2), base=base)
+        kept, value = select_on_segment(segment, residuals, center[None], rank)
+        # All crossings of two lines, all stationary points and both ends.
+        alpha, beta = residuals[:, 0], residuals[:, 1] - residuals[:, 0]
+        g = base + np.array([center[0], center[1] - center[0], 0.0])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            s = ((alpha[:, None] - alpha) / (beta - beta[:, None])).ravel()
+            s = np.concatenate([s, -(g[1] + beta) / (2 * g[2])])
+        s = np.concatenate([s[np.isfinite(s) & (s > 0) & (s < 1)], [0.0, 1.0]])
+        levels = np.sort(alpha + beta * s[:, None], axis=1)[:, rank - 1]
+        assert value == pytest.approx((g[0] + g[1] * s + g[2] * s**2 + levels).min(), abs=1e-9)
+        assert kept.sum() >= rank
 
 
 def test_only_one_dimensional_decisions_are_segments():
@@ -161,13 +180,13 @@ def test_only_one_dimensional_decisions_are_segments():
 def test_disjoint_mixtures_have_disjoint_members_and_falling_values_that_prove_a_floor(name):
     d, make = PROBLEMS[name]
     problem, (residuals, centers) = make(), draw(10, d, 5)
-    mixtures = disjoint_mixtures(problem, residuals, centers[0], 4)
+    oracle = HullOracle(problem, residuals, centers[:1])
+    mixtures = oracle.disjoint_mixtures(0, 4)
     members = [j for mixture in mixtures for j in mixture.members]
     assert len(members) == len(set(members))
     values = [mixture.value for mixture in mixtures]
     assert values == sorted(values, reverse=True)
     assert len(mixtures) == 4 or not mixtures[-1].members
-    oracle = HullOracle(problem, residuals, centers[:1])
     for dropped in combinations(range(10), 3):
         kept = np.ones(10, dtype=bool)
         kept[list(dropped)] = False
@@ -176,9 +195,9 @@ def test_disjoint_mixtures_have_disjoint_members_and_falling_values_that_prove_a
 
 def test_star_inequalities_hold_at_every_selection():
     problem, (residuals, centers) = PROBLEMS["simplex, d=3"][1](), draw(9, 3, 1)
-    mixtures = disjoint_mixtures(problem, residuals, centers[0], 3)
-    ranked = [(m.value, m.members) for m in mixtures[:-1]]
     oracle = HullOracle(problem, residuals, centers[:1])
+    mixtures = oracle.disjoint_mixtures(0, 3)
+    ranked = [(m.value, m.members) for m in mixtures[:-1]]
     fractional = np.random.default_rng(0).random(9) * 0.4
     cut = star_inequality(0, ranked, fractional, mixtures[-1].value)
     assert cut is not None
@@ -236,16 +255,6 @@ def test_removing_a_facet_never_lowers_the_cost_at_a_fixed_radius():
         assert decide(problem, smaller, 0.0, centers).cost_bound.mean() >= full - 1e-9
 
 
-def test_out_of_time_gives_a_valid_bound_and_set_with_their_gap():
-    problem, (residuals, centers) = PROBLEMS["simplex, d=3"][1](), draw(14, 3, 9)
-    exact = lower_bound(Samples(residuals, centers, problem, 0.2))
-    hurried = Scenario(time_limit=0.0).learn(Samples(residuals, centers, problem, 0.2))
-    assert hurried.status is Status.STOPPED_EARLY
-    assert hurried.lower_bound <= exact.lower + 1e-7
-    assert hurried.objective >= exact.lower - 1e-7
-    assert hurried.set.contains(residuals, 1e-9).sum() >= conformal_rank(14, 0.2)
-
-
 def test_an_interrupted_search_returns_what_it_has(monkeypatch):
     problem, (residuals, centers) = PROBLEMS["simplex, d=3"][1](), draw(16, 3, 9)
 
@@ -263,14 +272,11 @@ def test_an_interrupted_search_returns_what_it_has(monkeypatch):
 @pytest.mark.parametrize("curvature", [0.0, 0.08])
 def test_closed_form_costs_and_gradients_equal_the_solver_s(curvature):
     problem, centers = ph.problems.simplex_quadratic([-0.08, 0.0], curvature), draw(40, 2, 0)[1]
-    segment = problem.structure.segment
-    by_solver = GRADIENTS[1:], FacetCosts(problem, centers, lambda reach: reach)
-    rng = np.random.default_rng(1)
+    costs, rng = FacetCosts(problem, centers), np.random.default_rng(1)
     for _ in range(15):
         n_facets = int(rng.integers(3, 8))
         W, q = rng.normal(size=(n_facets, 2)), rng.random(n_facets) + 0.3
-        fast = segment_gradient(segment, W, q, centers)
-        slow = dispatch(*by_solver, W, q, np.arange(40))
+        fast, slow = (ROUTES[name][1](costs, W, q, np.arange(40)) for name in ("segment", "counterparts"))
         if not np.isfinite(slow.value):
             assert not np.isfinite(fast.value)
             continue
@@ -292,13 +298,13 @@ def test_reach_cost_in_closed_form_equals_linear_programs_and_its_tangent_suppor
     assert problem.structure.has_fixed_directions
     closed = reach_cost(problem, centers)
     reach = np.array([0.3, 0.5, 0.2, 0.4])
-    value, tangent = closed.tangent(reach)
+    value, constant, slopes = closed.tangent(reach)
     shapes = ph.Polyhedron.from_halfspaces(problem.pieces.q, reach)
     assert value == pytest.approx(decide(problem, shapes, 0.0, centers).cost_bound.mean(), abs=1e-8)
     rng = np.random.default_rng(0)
     for _ in range(20):
         other = reach + 0.3 * rng.normal(size=4)
-        assert closed.tangent(other)[0] >= tangent.value + tangent.slopes @ other - 1e-9
+        assert closed.tangent(other)[0] >= constant + slopes @ other - 1e-9
 
 
 NOT_CERTIFIED = {
@@ -335,5 +341,7 @@ def test_a_bound_without_time_is_valid_and_says_so():
     assert hasty.status is Status.STOPPED_EARLY
     assert hasty.lower <= exact.lower
     assert hasty.upper >= exact.upper - 1e-9
-    assert disjoint_mixtures(problem, residuals, centers[0], 4, Budget(0.0)) == []
-    assert len(disjoint_mixtures(problem, residuals, centers[0], 4)) == 4
+    hurried = Scenario(time_limit=0.0).learn(Samples(residuals, centers[:6], problem, 0.1))
+    assert hurried.status is Status.STOPPED_EARLY
+    assert hurried.lower_bound <= exact.lower + 1e-7 <= hurried.objective + 2e-7
+    assert hurried.set.contains(residuals, 1e-9).sum() >= conformal_rank(20, 0.1)

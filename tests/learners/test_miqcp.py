@@ -16,8 +16,8 @@ import polyhedge as ph
 import shared
 from polyhedge.calibration import conformal_rank
 from polyhedge.learners import Samples
-from polyhedge.learners.paper.big_m import excess_over_selected
 from polyhedge.learners.paper.miqcp import MIQCP, _Model
+from polyhedge.learners.paper.model import excess_over_selected
 from polyhedge.learners.starts import axis_box, one_sided
 from polyhedge.robust.scenarios import best_against
 from polyhedge.solvers import bilinear

@@ -9,11 +9,16 @@ import pytest
 import polyhedge as ph
 import shared
 from polyhedge.learners import Samples
-from polyhedge.learners.paper import decision_steps, pinball_surrogate
 from polyhedge.learners.paper import pinball as module
-from polyhedge.learners.paper.decision_steps import decision_step, project_onto_simplex
-from polyhedge.learners.paper.pinball import Pinball, pinball_starts
-from polyhedge.learners.paper.pinball_surrogate import PinballState, far_box, surrogate_gradient, worst_residuals
+from polyhedge.learners.paper.pinball import (
+    Pinball,
+    PinballState,
+    far_box,
+    pinball_starts,
+    project_onto_simplex,
+    surrogate_gradient,
+    worst_residuals,
+)
 from polyhedge.solvers.program import Status
 
 PROBLEMS = {
@@ -65,7 +70,7 @@ def test_worst_residuals_by_bases_equal_those_by_linear_programs_with_their_mult
     rng = np.random.default_rng(d)
     A = np.vstack([np.eye(d), -np.eye(d), rng.normal(size=(3, d))])
     rhs, V = rng.uniform(0.2, 1.0, size=(4, len(A))), rng.normal(size=(4, 5, d))
-    bases, programs = pinball_surrogate._over_bases(A, rhs, V), pinball_surrogate._over_programs(A, rhs, V)
+    bases, programs = module._over_bases(A, rhs, V), module._over_programs(A, rhs, V)
     assert bases.values == pytest.approx(programs.values)
     assert bases.points == pytest.approx(programs.points)
     for found in (bases, programs):
@@ -77,8 +82,8 @@ def test_worst_residuals_by_bases_equal_those_by_linear_programs_with_their_mult
 def test_worst_residuals_of_an_empty_set_are_minus_infinity_either_way():
     A, rhs = np.vstack([np.eye(2), -np.eye(2)]), np.array([[1.0, 1.0, -2.0, 1.0]])
     V = np.ones((1, 1, 2))
-    assert pinball_surrogate._over_bases(A, rhs, V).values == -np.inf
-    assert pinball_surrogate._over_programs(A, rhs, V).values == -np.inf
+    assert module._over_bases(A, rhs, V).values == -np.inf
+    assert module._over_programs(A, rhs, V).values == -np.inf
 
 
 def test_empty_set_pushes_its_radius_up():
@@ -124,7 +129,7 @@ def box_constrained_problem():
 def test_general_decision_step_minimises_cost_plus_squared_distance_over_the_feasible_set():
     problem, rng = box_constrained_problem(), np.random.default_rng(0)
     start, gradient, rate = rng.normal(size=(2, 3)), rng.normal(size=(2, 3)), 0.7
-    moved = decision_step(problem.feasible)(start, gradient, rate)
+    moved = module._decision_step(problem.feasible)(start, gradient, rate)
     for row, slope, found in zip(start, gradient, moved, strict=True):
         z = cp.Variable(3)
         goal = cp.sum_squares(z) + slope @ z + cp.sum_squares(z - row) / (2 * rate)
@@ -134,7 +139,7 @@ def test_general_decision_step_minimises_cost_plus_squared_distance_over_the_fea
 
 def test_simplex_step_includes_the_gradient_of_a_quadratic_decision_cost():
     beta, z = 0.08, np.array([[0.7, 0.3]])
-    moved = decision_step(ph.problems.simplex_quadratic([0.0, 0.0], beta).feasible)(z, np.zeros((1, 2)), 0.1)
+    moved = module._decision_step(ph.problems.simplex_quadratic([0.0, 0.0], beta).feasible)(z, np.zeros((1, 2)), 0.1)
     slope = 2 * beta * (z[0, 0] - z[0, 1]) * np.array([1.0, -1.0])
     assert moved == pytest.approx(z - 0.1 * slope)
 
@@ -151,7 +156,7 @@ def test_simplex_step_includes_the_gradient_of_a_quadratic_decision_cost():
     ids=["linear", "quadratic", "newsvendor", "portfolio", "box"],
 )
 def test_only_simplices_are_taken_for_simplices(problem, is_simplex):
-    assert (decision_steps._quadratic_on_simplex(problem.feasible) is not None) == is_simplex
+    assert (module._quadratic_on_simplex(problem.feasible) is not None) == is_simplex
 
 
 @pytest.mark.parametrize(("n", "alpha"), [(30, 0.1), (41, 0.2), (99, 0.05)])

@@ -108,17 +108,6 @@ def test_the_words_of_many_facets_are_three_and_how_many_more():
     assert re.search(r"3 more facets bind, each in at most \d+ % of decisions", words[3])
 
 
-def test_a_dearer_choice_is_told_with_its_reason():
-    from polyhedge.learners.cross_fit import Selection
-
-    selection = object.__new__(Selection)
-    selection.scored, selection.failed, selection.stopped = {"box": 219.2, "descent": 214.7}, [], ""
-    selection._margin, selection.__dict__["_nominal"] = (lambda cost: 9.0), 0.0
-    chosen, said = selection._winner("box")
-    assert chosen == "box"
-    assert "descent would have to be lower by more than 9" in said
-
-
 @pytest.mark.parametrize("command", ["", "fit", "decide", "evaluate", "inspect", "plot", "report"])
 def test_help_asks_for_no_value_of_a_flag(command):
     shown = run(*filter(None, [command]), "--help").output

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import polyhedge as ph
-from polyhedge.learners.gradients import GRADIENTS, FacetCosts
+from polyhedge.learners.objective import ROUTES as GRADIENTS
+from polyhedge.learners.objective import FacetCosts
 from polyhedge.problems.structure import Kind
 from polyhedge.robust.engine.batch import WORTH_A_POOL
 from polyhedge.robust.nominal import ROUTES_KNOWING
@@ -119,9 +120,9 @@ def test_every_way_that_knows_the_outcome_comes_to_the_same_cost(name):
 @pytest.mark.parametrize("kind", [Kind.SEGMENT, Kind.FIXED_DIRECTIONS, Kind.PIECES])
 def test_every_way_to_a_gradient_comes_to_the_same_cost(kind):
     rng = np.random.default_rng(0)
-    asked = FacetCosts(PROBLEMS[kind], rng.normal(size=(6, 2)), lambda reach: reach)
+    asked = FacetCosts(PROBLEMS[kind], rng.normal(size=(6, 2)))
     facets = np.vstack([np.eye(2), -np.ones((1, 2))]), np.array([0.5, 0.4, 0.6]), np.arange(6)
-    ways = [way for way in GRADIENTS if way.applies(asked, *facets)]
-    assert len(ways) >= 2
-    for way in ways:
-        assert way.decide(asked, *facets).value == pytest.approx(dispatch(GRADIENTS, asked, *facets).value, abs=1e-6)
+    routes = [gradient for applies, gradient in GRADIENTS.values() if applies(asked)]
+    assert len(routes) >= 2
+    for gradient in routes:
+        assert gradient(asked, *facets).value == pytest.approx(asked.cost(*facets), abs=1e-6)

@@ -1,4 +1,4 @@
-"""The scaling experiment: what it writes, and that the exact methods agree; the sweep over one context."""
+"""The scaling experiment: what it writes, and that the exact methods agree."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ from typer.testing import CliRunner
 
 from polyhedge.app import cli
 from polyhedge.learners import Descent, Pinball, Samples, Scenario, lower_bound
-from polyhedge.learners.exact.envelope import select_on_segment
-from polyhedge.learners.exact.sweep import sweep_segment
 from polyhedge.problems import simplex_linear, simplex_newsvendor, simplex_quadratic
-from polyhedge.problems.segment import Segment
 from polyhedge_study import scaling as module
 from polyhedge_study.jobs import Progress
 from polyhedge_study.paper import paper_table1
@@ -241,42 +238,6 @@ def test_command_prints_the_tables_and_writes_the_files(tmp_path, monkeypatch):
 
 
 # --- one context ------------------------------------------------------------------------------------------
-
-
-def brute_force_value(residuals: np.ndarray, center: np.ndarray, base: np.ndarray, rank: int) -> float:
-    """Least cost over all crossings of two lines, all stationary points and both ends."""
-    alpha, beta = residuals[:, 0], residuals[:, 1] - residuals[:, 0]
-    g = base + np.array([center[0], center[1] - center[0], 0.0])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        s = ((alpha[:, None] - alpha) / (beta - beta[:, None])).ravel()
-        s = np.concatenate([s, -(g[1] + beta) / (2 * g[2])])
-    s = np.concatenate([s[np.isfinite(s) & (s > 0) & (s < 1)], [0.0, 1.0]])
-    levels = np.sort(alpha + beta * s[:, None], axis=1)[:, rank - 1]
-    return float((g[0] + g[1] * s + g[2] * s**2 + levels).min())
-
-
-@pytest.mark.parametrize("quadratic", [0.0, 0.7])
-@pytest.mark.parametrize("lattice", [False, True], ids=["general position", "ties"])
-def test_sweep_finds_the_least_order_statistic(quadratic, lattice):
-    rng = np.random.default_rng(3)
-    for _ in range(60):
-        n = int(rng.integers(3, 25))
-        rank = int(rng.integers(1, n + 1))
-        residuals = rng.integers(-2, 3, size=(n, 2)).astype(float) if lattice else rng.normal(size=(n, 2))
-        base, center = np.array([0.3, rng.normal(), quadratic]), rng.normal(size=2)
-        found = sweep_segment(Segment(*np.eye(2), *np.eye(2), base=base), residuals, center, rank)
-        assert found.value == pytest.approx(brute_force_value(residuals, center, base, rank), abs=1e-9)
-        assert found.kept.sum() >= rank
-
-
-def test_sweep_and_dynamic_program_agree():
-    rng = np.random.default_rng(4)
-    for rank in (20, 27, 30):
-        residuals, center = rng.normal(size=(30, 2)), rng.normal(size=2)
-        segment = Segment(*np.eye(2), *np.eye(2), base=np.array([0.0, 0.1, 0.2]))
-        table = select_on_segment(segment, residuals, center[None], rank)
-        assert table is not None
-        assert sweep_segment(segment, residuals, center, rank).value == pytest.approx(table.value, abs=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,16 @@
-"""Samples -> set: one file an algorithm, one place for the learning objective (`samples`)."""
+"""Samples -> set: one file an algorithm, one place for the learning objective (`objective`)."""
 
-from polyhedge.learners.auto import Auto
+from polyhedge.learners.auto import Auto, Certified
 from polyhedge.learners.descent import Descent
 from polyhedge.learners.exact.bound import CertifiedBound
-from polyhedge.learners.exact.certificate import lower_bound
-from polyhedge.learners.exact.certified import Certified
-from polyhedge.learners.exact.scenario import Scenario
+from polyhedge.learners.exact.scenario import Scenario, lower_bound
 from polyhedge.learners.one_sided_box import OneSidedBox
 from polyhedge.learners.paper.boxes import MinVolume, PcaBox, RotatedBoxGrid
 from polyhedge.learners.paper.ccg import CCG
 from polyhedge.learners.paper.miqcp import MIQCP
 from polyhedge.learners.paper.pinball import Pinball
-from polyhedge.learners.result import Learner, LearnResult, Needs
-from polyhedge.learners.samples import Samples
-from polyhedge.learners.spread import Spread
-from polyhedge.learners.spread_choice import choose_spread, learn_with_spread
+from polyhedge.learners.samples import Learner, LearnResult, Needs, Samples
+from polyhedge.learners.spread import Spread, choose_spread, learn_with_spread
 
 __all__ = [
     "CCG",

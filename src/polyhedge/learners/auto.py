@@ -1,53 +1,49 @@
-r"""The default learner: choose how much to trust the learning samples by cross-fitting inside them.
+r"""The default learner, a selection among learners by cross-fitting inside the learning samples; `Certified` learners.
 
-The exact optimum on the learning samples overfits them; what counts is the cost after recalibration on fresh
-data. The one-sided box that learns only scales, a descent that trusts no single residual, and the set half-way
-between the two are fitted on all folds but one and scored on the fold left out (`cross_fit.py`). The calibration
-split is never seen.
+The exact optimum on the learning samples overfits them; what counts is the cost after recalibration on fresh data. The
+one-sided box that learns only scales, a descent that trusts no single residual, and the set half-way between the two
+are fitted on all folds but one. Scores of the folds left out are pooled to one conformal radius; the mean worst-case
+cost of their contexts at that radius estimates the cost after recalibration. The calibration split is never seen.
 
-The box is the candidate to beat: for a linear cost on the simplex it comes close to the best set that infinitely
-many samples could find. Costs that mix outcomes (newsvendors) need facets between the axes, many of them.
-
-More samples help more than a finer choice. The default therefore also learns from the training rows:
-`RobustDecider` refits the predictor without each of a few folds of them and predicts that fold, so that their
-residuals are as honest as those of the learning rows. Calibration rows stay untouched, and so does the guarantee.
-
-Some contexts are harder than others. `RobustDecider`, which knows the features, may scale the learned set by a
-predicted spread where cross-fitting says that this pays (`spread_choice.py`).
+More samples help more than a finer choice: `RobustDecider` adds out-of-fold residuals of the training rows, and may
+scale the set by a predicted spread (`spread.py`).
 """
 
 from __future__ import annotations
 
+import logging
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 
+from polyhedge._support.progress import tell
+from polyhedge._support.tolerances import SELECTION_TIE
 from polyhedge._support.validation import check_count
-from polyhedge.learners.cross_fit import Selection, half_way, until
+from polyhedge.calibration import conformal_radius, minimum_samples
+from polyhedge.data.splits import evenly_chosen
+from polyhedge.learners.cross_fit import Selection, StopSelection, cross_validated
 from polyhedge.learners.descent import Descent
-from polyhedge.learners.exact.bound import below
-from polyhedge.learners.exact.certificate import lower_bound
+from polyhedge.learners.exact.bound import CertifiedBound, below
+from polyhedge.learners.exact.scenario import lower_bound
 from polyhedge.learners.one_sided_box import OneSidedBox, harmful_sides
-from polyhedge.learners.result import Learner, LearnResult, Needs, as_interrupted
-from polyhedge.learners.samples import Samples, n_affordable
-from polyhedge.learners.scaling import in_own_units
+from polyhedge.learners.samples import Learner, LearnResult, Needs, Samples, as_interrupted, n_affordable
+from polyhedge.learners.scaling import standardised
 from polyhedge.learners.starts import check_n_facets
+from polyhedge.robust import decide_knowing
+from polyhedge.sets import Polyhedron, Shape
 from polyhedge.solvers.program import Status
 
-_SIMPLEST = "one-sided box"
-_CERTIFICATE_WORK = 1e6
-"""Rows of programs that the certificate may solve: about ten seconds, seldom used up."""
-# Samples up to which a certificate takes a second or two: by dynamic programming on a segment, else by search.
-_FEW_ON_SEGMENT, _FEW = 1600, 400
-_SMOOTH = 0.08
-"""Share of the samples over which the radius' derivative stays spread: single residuals are not trusted."""
-_FEWEST_FACETS, _FACETS_AN_OUTCOME, _PLANE = 4, 8, 2
-"""Facets of a set, at least and for each outcome. In the plane few can follow any cost; a cost of several pieces that
-mixes more outcomes has a worst case in many directions."""
-_BATCH_OF_ONE_PIECE, _STEP_OF_ONE_PIECE = 32, 0.02
-"""Steps of a descent on a cost of one piece: programs are small, so that more of them make a steadier, shorter step."""
+logger = logging.getLogger(__name__)
+
+_BOX, _DESCENT = "one-sided box", "smooth descent"
+_HALF_WAY = f"{_DESCENT} + {_BOX}"
+_COMPLEXITY = {_BOX: 0, _HALF_WAY: 1, _DESCENT: 2}
+_CLEAR_LEAD = 2.0
+"""Times its penalty that a descent must lead by on the first fold to need no others, where these are slow."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +57,9 @@ class Auto:
         than two outcomes, d + 1 where a cost with one piece does, else for max(4, 2 d).
     n_folds : int
         Parts of the learning samples that are left out in turn.
-    complexity penalty : float
-        A candidate must beat the best simpler one by this share of the one-sided box's premium, over the
-        square root of the number of learning samples: smaller differences are noise.
+    complexity_penalty : float
+        A candidate must beat a simpler one by this share of the one-sided box's premium, over the square root of the
+        number of learning samples: smaller differences are noise.
     time_limit : float or None
         Seconds after which the best set so far is returned and the status says so; None, so that the result
         never depends on the clock.
@@ -73,8 +69,8 @@ class Auto:
     samples_an_outcome : int or None
         Samples for each outcome that `RobustDecider` learns from, since a set has more to learn the more outcomes
         there are. Of more rows it takes an even choice in their order, at
-        ``numpy.linspace(0, n - 1, samples_an_outcome * d)`` rounded down. Whether a spread pays is scored on up to
-        eight times as many. Calibration takes all of its rows. None for all.
+        ``numpy.linspace(0, n - 1, samples_an_outcome * d)`` rounded down. A spread is scored on up to eight times as
+        many. Calibration takes all of its rows. None for all.
     spread : bool
         Whether `RobustDecider` may scale the set by a spread that it predicts from the features, where
         cross-fitting on the learning samples says that this lowers the cost; see `Spread`. False for one set
@@ -118,7 +114,7 @@ class Auto:
             time_limit=self.time_limit,
         )
 
-    @in_own_units
+    @standardised(each_outcome=True)
     def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
         """Learn from the given samples only; see `Learner`."""
         began = time.perf_counter()
@@ -129,16 +125,16 @@ class Auto:
         deadline = np.inf if self.time_limit is None else began + self.time_limit
         samples = replace(samples, problem=samples.problem.relaxed())
         if not samples.problem.structure.has_pieces:
-            return until(deadline, Descent(self.n_facets)).learn(samples, random_state)
+            return Descent(self.n_facets, time_limit=self.time_limit).learn(samples, random_state)
         seed = int(np.random.default_rng(random_state).integers(2**31))
-        candidates = self._candidates(samples)
-        selection = Selection(samples, self.n_folds, self.complexity_penalty, seed, deadline)
-        chosen, reason = selection.choose(candidates)
-        result = _best_so_far(selection, chosen) if selection.stopped and chosen != _SIMPLEST else None
+        run = _CrossFit(samples, self._learners(samples), self.n_folds, self.complexity_penalty, seed, deadline)
+        selection, reason = run.select()
+        result = None
+        if selection.stopped and selection.chosen != _BOX and selection.scores:
+            # The winner without the first fold: valid, and there without further work.
+            result = run.evaluated(run.fitted(selection.chosen, 0), Status.STOPPED_EARLY)
         try:
-            if result is None:
-                parts = [until(deadline, candidates[name]).learn(samples, seed) for name in chosen.split(" + ")]
-                result = parts[0] if len(parts) == 1 else _half_way_result(samples, *parts)
+            result = result or run.learned(selection.chosen)
             if selection.stopped:
                 interrupted = selection.interrupted or result.interrupted
                 result = replace(result, status=Status.STOPPED_EARLY, interrupted=interrupted)
@@ -146,62 +142,223 @@ class Auto:
                 result, complaint = _certified(samples, result)
                 reason += f"; {complaint}" if complaint else ""
         except KeyboardInterrupt:
-            result = result or _best_so_far(selection, chosen)
-            if result is None:
+            if result is None and not selection.scores:
                 raise
-            result = as_interrupted(result)
-        return replace(result, seconds=time.perf_counter() - began, detail=f"chose {chosen}: {reason}")
+            result = as_interrupted(result or run.evaluated(run.fitted(selection.chosen, 0), Status.STOPPED_EARLY))
+        return replace(result, seconds=time.perf_counter() - began, detail=f"chose {selection.chosen}: {reason}")
 
-    def _candidates(self, samples: Samples) -> dict[str, Learner]:
+    def _learners(self, samples: Samples) -> dict[str, Learner]:
         """From few parameters to many; every one keeps the guarantee, they differ in cost."""
-        problem = samples.problem
-        n_pieces = len(problem.structure.pieces)
+        problem, n_pieces = samples.problem, len(samples.problem.structure.pieces)
         max_contexts = n_affordable(n_pieces, Descent.max_contexts)
-        candidates: dict[str, Learner] = {_SIMPLEST: OneSidedBox(scale="tail", max_contexts=max_contexts)}
+        learners: dict[str, Learner] = {_BOX: OneSidedBox(scale="tail", max_contexts=max_contexts)}
         if not len(harmful_sides(problem)):
-            return candidates
-        smooth = Descent(self.n_facets, starts=("one-sided",), final_width=_SMOOTH, max_contexts=max_contexts)
-        few, many = max(problem.n_outcomes + 1, _FEWEST_FACETS), _FACETS_AN_OUTCOME * problem.n_outcomes
-        candidates["smooth descent"] = (
-            smooth
-            if samples.has_closed_form
-            else replace(
+            return learners
+        smooth = Descent(self.n_facets, starts=("one-sided",), final_width=0.08, max_contexts=max_contexts)
+        if not samples.has_closed_form:
+            # A cost of several pieces that mixes more than two outcomes has a worst case in many directions. Programs
+            # of one piece are small, so that more of them make a shorter, less noisy step.
+            d, is_single = problem.n_outcomes, n_pieces == 1
+            smooth = replace(
                 smooth,
-                n_facets=self.n_facets or (many if n_pieces > 1 and problem.n_outcomes > _PLANE else few),
+                n_facets=self.n_facets or (8 * d if not is_single and d > 2 else max(d + 1, 4)),
                 n_steps=n_affordable(n_pieces, Descent.n_steps),
-                batch_size=_BATCH_OF_ONE_PIECE if n_pieces == 1 else Descent.batch_size,
-                step_size=_STEP_OF_ONE_PIECE if n_pieces == 1 else Descent.step_size,
+                batch_size=32 if is_single else Descent.batch_size,
+                step_size=0.02 if is_single else Descent.step_size,
             )
-        )
-        return candidates
+        return {**learners, _DESCENT: smooth}
 
 
-def _best_so_far(selection: Selection, chosen: str) -> LearnResult | None:
-    """The winner as it was learned without one fold: valid, and there without further work; None if nothing is."""
-    if chosen not in selection.shapes:
-        return None
-    shape = selection.samples.normalised(selection.shapes[chosen])  # type: ignore[arg-type]
-    return LearnResult(shape, selection.samples.value(shape, selection.contexts[0]), Status.STOPPED_EARLY, 0.0)
+class _CrossFit:
+    """Learners fitted without each fold of the samples, and their costs on the folds."""
+
+    def __init__(
+        self, samples: Samples, learners: dict[str, Learner], n_folds: int, penalty: float, seed: int, deadline: float
+    ) -> None:
+        self.samples, self.learners, self.seed, self.deadline = samples, learners, seed, deadline
+        order = np.random.default_rng(seed).permutation(samples.n)
+        self.folds = [np.sort(part) for part in np.array_split(order, n_folds)]
+        if samples.n_contexts == 1:
+            self.contexts = [np.zeros(1, dtype=np.int64)] * n_folds
+        else:
+            most = samples.max_contexts or samples.n
+            self.contexts = [fold[evenly_chosen(len(fold), most)] for fold in self.folds]
+        self.share = max(penalty / np.sqrt(samples.n), SELECTION_TIE)
+        self.n_fitted = 0
+        self.fitted = cache(self._fitted)
+
+    def select(self) -> tuple[Selection, str]:
+        """What is chosen, and the reason in words."""
+        if len(self.learners) == 1:
+            return Selection(_BOX), "no outcome can raise the cost"
+        least = minimum_samples(self.samples.alpha)
+        if self.samples.n - max(map(len, self.folds)) < least:
+            return Selection(_BOX), "too few learning samples to compare"
+        selection = None
+        if not self.samples.has_closed_form and len(self.folds[0]) >= least:
+            selection = self._cross_validated((_BOX, _DESCENT), 1, _CLEAR_LEAD)
+        if selection is None or not (selection.stopped or selection.chosen == _DESCENT):
+            selection = self._cross_validated((_BOX, _HALF_WAY, _DESCENT), len(self.folds), 1.0)
+        if not selection.scores:
+            return selection, f"{selection.stopped} before anything was compared"
+        return selection, self._reason(selection)
+
+    def _cross_validated(self, names: Sequence[str], n_folds: int, n_penalties: float) -> Selection:
+        def penalty(name: str, simplest: float) -> float:
+            premium = max(simplest - self._nominal(), 0.0) if np.isfinite(simplest) else 0.0
+            return _COMPLEXITY[name] * n_penalties * self.share * premium
+
+        return cross_validated({name: name for name in names}, self.fitted, self._cost, self.folds[:n_folds], penalty)
+
+    def _fitted(self, name: str, k: int) -> Shape:
+        """The set of a learner without fold k."""
+        if name == _HALF_WAY:
+            return half_way(self.fitted(_DESCENT, k), self.fitted(_BOX, k))
+        if time.perf_counter() > self.deadline:
+            raise StopSelection("out of time")
+        rest = np.setdiff1d(np.arange(self.samples.n), self.folds[k])
+        result = self._limited(name).learn(self.samples.take(rest), self.seed)
+        if result.interrupted:  # a learner keeps Ctrl-C to itself and returns its best
+            raise KeyboardInterrupt
+        if result.status is Status.STOPPED_EARLY:
+            raise StopSelection("out of time")
+        self.n_fitted += 1
+        # The winner is fitted once more on all rows, which takes about as long as its folds.
+        tell(logger, "learning", self.n_fitted, (len(self.learners) + 1) * len(self.folds))
+        return result.set
+
+    def _limited(self, name: str) -> Learner:
+        """The learner with what is left of the time."""
+        learner = self.learners[name]
+        if not np.isfinite(self.deadline) or not isinstance(learner, Descent):
+            return learner
+        return replace(learner, time_limit=max(self.deadline - time.perf_counter(), 0.0))
+
+    def _cost(self, shapes: Sequence[Shape]) -> float:
+        """Estimated cost after recalibration: one radius for the left-out residuals of all given folds."""
+        samples, folds, contexts = self.samples, self.folds[: len(shapes)], self.contexts[: len(shapes)]
+        scores = [shape.scores(samples.residuals[fold]) for shape, fold in zip(shapes, folds, strict=True)]
+        radius = conformal_radius(np.concatenate(scores), samples.alpha)
+        costs = [samples.cost_at(shape, radius, rows) for shape, rows in zip(shapes, contexts, strict=True)]
+        return float(np.average(costs, weights=[len(fold) for fold in folds]))
+
+    def _nominal(self) -> float:
+        rows = np.unique(np.concatenate(self.contexts))
+        return float(np.nanmean(decide_knowing(self.samples.problem, self.samples.centers[rows])[1]))
+
+    def _reason(self, selection: Selection) -> str:
+        scores, nominal = selection.scores, self._nominal()
+        least = min(scores, key=lambda name: scores[name])
+        words = "cross-fitted premiums: " + ", ".join(f"{name} {cost - nominal:.4g}" for name, cost in scores.items())
+        if scores[least] < scores[selection.chosen]:
+            gap = selection.penalties[least] - selection.penalties[selection.chosen]
+            words += f"; {least} would have to be lower by more than {gap:.3g}, "
+            words += "which chance gives it, to be worth it"
+        words += f"; {', '.join(selection.failed)} cannot be learned here" if selection.failed else ""
+        return words + (f"; {selection.stopped} before all were compared" if selection.stopped else "")
+
+    def learned(self, name: str) -> LearnResult:
+        """The set of a learner from all samples."""
+        if name != _HALF_WAY:
+            return self._limited(name).learn(self.samples, self.seed)
+        first, second = (self._limited(part).learn(self.samples, self.seed) for part in (_DESCENT, _BOX))
+        half = self.evaluated(half_way(first.set, second.set), first.status)
+        return as_interrupted(half) if first.interrupted or second.interrupted else half
+
+    def evaluated(self, shape: Shape, status: Status) -> LearnResult:
+        """A set with its objective on the samples."""
+        facets = shape.facets()
+        assert facets is not None
+        normal = self.samples.normalised(facets)
+        contexts = self.contexts[0] if status is Status.STOPPED_EARLY else None
+        return LearnResult(normal, self.samples.value(normal, contexts), status, 0.0)
 
 
-def _half_way_result(samples: Samples, first: LearnResult, second: LearnResult) -> LearnResult:
-    shape = samples.normalised(half_way(first.set, second.set))
-    half = replace(first, set=shape, objective=samples.value(shape), lower_bound=-np.inf)
-    return as_interrupted(half) if second.interrupted else half
+def half_way(first: Shape, second: Shape) -> Polyhedron:
+    """Half-way between two bounded polyhedra: the facets of both at the mean of their support functions."""
+    facets = [shape for shape in (first.facets(), second.facets()) if shape is not None]
+    W = np.vstack([shape.W for shape in facets])
+    W = W / np.linalg.norm(W, axis=1, keepdims=True)
+    W = W[np.sort(np.unique(W.round(9), axis=0, return_index=True)[1])]
+    return Polyhedron(W, -0.5 * (first.support(W, 0.0) + second.support(W, 0.0)))
 
 
 def _certified(samples: Samples, result: LearnResult) -> tuple[LearnResult, str]:
-    """With a lower bound where it is quickly had, and what is wrong with it.
-
-    Closed forms exclude all problems that have none.
-    """
-    few = _FEW_ON_SEGMENT if samples.problem.structure.is_on_segment else _FEW
-    is_quick = samples.has_closed_form and not samples.problem.structure.has_known_support and samples.n <= few
-    if np.isfinite(result.lower_bound) or not is_quick:
+    """The result with a lower bound where one takes a second or two, and what is wrong with the bound."""
+    structure = samples.problem.structure
+    few = 1600 if structure.is_on_segment else 400
+    if not samples.has_closed_form or structure.has_known_support or samples.n > few:
         return result, ""
-    bound = lower_bound(samples, max_work=_CERTIFICATE_WORK)
-    # The set may have been scored on some of the contexts; the bound is for all.
-    value = samples.value(result.set)
+    return _with_bound(samples, result, lower_bound(samples, max_work=1e6))
+
+
+def _with_bound(samples: Samples, result: LearnResult, bound: CertifiedBound) -> tuple[LearnResult, str]:
+    value = samples.value(result.set)  # on all contexts, as the bound
     lower, complaint = below(bound.lower, value, bound.unit)
     certified = replace(result, objective=value, lower_bound=lower)
     return as_interrupted(certified) if bound.interrupted else certified, complaint
+
+
+@dataclass(frozen=True)
+class Certified:
+    """Learn with another learner, then prove how much cheaper any set could be on the same samples.
+
+    Parameters
+    ----------
+    learner : Learner
+        What learns the set; the set is not changed.
+    max_work : float
+        Work for the certificate, in rows of programs solved: about five seconds for every half a million. What is
+        proven by then counts.
+    time_limit : float or None
+        Seconds for the certificate; None, so that the gap never depends on the clock, unless the learner has a time
+        limit: then the certificate gets what is left of it.
+    max_samples : int
+        Samples up to which a certificate is tried.
+    keep_interrupted : bool
+        Whether `RobustDecider.fit` calibrates the best set so far where Ctrl-C stopped the learning.
+
+    Examples
+    --------
+    >>> import polyhedge as ph
+    >>> rng = np.random.default_rng(0)
+    >>> residuals, centers = rng.normal(size=(40, 2)), rng.normal(size=(40, 2))
+    >>> problem = ph.problems.simplex_newsvendor(1.0, 2.0, 2)
+    >>> plain, certified = (
+    ...     learner.learn(ph.learners.Samples(residuals, centers, problem, 0.1))
+    ...     for learner in (ph.learners.OneSidedBox(), Certified(ph.learners.OneSidedBox()))
+    ... )
+    >>> bool(plain.gap == np.inf), bool(0 <= certified.gap < np.inf)
+    (True, True)
+    """
+
+    learner: Learner = field(default_factory=Auto)
+    max_work: float = 5e5
+    time_limit: float | None = None
+    max_samples: int = 2000
+    keep_interrupted: bool = False
+
+    @property
+    def needs(self) -> Needs:
+        """As the learner says, with the time for the certificate."""
+        needs = self.learner.needs
+        limit = None if needs.time_limit is None else needs.time_limit + (self.time_limit or 0.0)
+        return replace(needs, time_limit=limit, keep_interrupted=self.keep_interrupted)
+
+    def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
+        """Learn from the given samples only; see `Learner`."""
+        began = time.perf_counter()
+        result = self.learner.learn(samples, random_state)
+        if np.isfinite(result.lower_bound) or samples.n > self.max_samples or result.interrupted:
+            return result
+        left, limit = self.time_limit, self.needs.time_limit
+        if left is None and limit is not None:
+            left = max(began + limit - time.perf_counter(), 0.0)
+        try:
+            bound = lower_bound(samples, left, max_work=self.max_work)
+        except ValueError:  # for some problems there is no certificate
+            return result
+        except KeyboardInterrupt:
+            return as_interrupted(result)
+        certified, complaint = _with_bound(samples, result, bound)
+        return replace(certified, detail=f"{result.detail}; {complaint}") if complaint else certified

@@ -3,7 +3,7 @@ r"""Subgradient descent on the true learning objective.
 $$\min_{W, b}\ \frac1n\sum_i \min_z \max_{e \in P} g(z, \hat f(X_i) + e), \qquad
 P = \{e : W e + b \le R(D_n; W, b)\}$$
 
-The robust cost of fixed facets has an exact subgradient by the envelope theorem (`samples.py`). The
+The robust cost of fixed facets has an exact subgradient by the envelope theorem (`objective.py`). The
 radius is an order statistic: it moves with the facet that is active at the sample of rank c_n. Its
 derivative is spread over samples of nearby rank by a kernel whose width shrinks during the run, which
 lets far samples pull early and leaves the exact derivative at the end.
@@ -17,12 +17,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from polyhedge._support.tolerances import TIE
 from polyhedge._support.validation import Array, Indices
-from polyhedge.learners.batch_invariant import steady
-from polyhedge.learners.result import LearnResult, Needs
-from polyhedge.learners.samples import Samples
-from polyhedge.learners.scales import standard_deviations
-from polyhedge.learners.scaling import in_own_units
+from polyhedge.learners.samples import LearnResult, Needs, Samples, standard_deviations
+from polyhedge.learners.scaling import standardised
 from polyhedge.learners.starts import (
     axis_box,
     check_n_facets,
@@ -33,25 +31,16 @@ from polyhedge.learners.starts import (
     simplex,
     trimmed,
     turned_to_decisions,
-    with_n_facets,
 )
 from polyhedge.problems import NoSolutionError
 from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.program import Status
 
-_FEW_SAMPLES = 1000
-"""Samples up to which the best selection on a segment is quickly found and serves as a start."""
-_MANY_SAMPLES = 5000
-"""Samples beyond which the trimmed start is left out: it drops them a few at a time."""
-# Trimmed starts are near an optimum already: long steps would leave it.
-_STEP_SHARE = {"trimmed": 0.2, "one-sided": 1.0, "axes": 1.0, "components": 1.0}
-_JUDGE_EVERY, _JUDGEMENTS = 5, 4
-"""Steps after which a set is scored on all contexts where that takes no solver; else in how many parts of the steps."""
-_FIRST_WIDTH = 0.05
-"""Share of the samples over which the radius' derivative is spread at first: single residuals make it jump."""
-_LAST_STEP = 0.01
-"""Share of the first step that is left of the last: steps fall evenly on a logarithmic scale."""
+_STEP_SHARE = {"trimmed": 0.2, "one-sided": 1.0}
+"""Shares of the step size by start: trimmed starts are near an optimum, and long steps would leave it."""
+_MAX_SELECTION, _MAX_TRIMMED = 1000, 5000
+"""Samples up to which the best selection on a segment, and trimming, are quick enough for a start."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +63,7 @@ class Descent:
         on the objective itself; a positive width trusts single residuals less.
     starts : tuple of str
         Of "trimmed" (facets where costs can rise, offsets by greedy trimming, small steps; up to 5 000
-        samples), "one-sided" (the same facets at a common quantile), "axes" and "components" (boxes).
+        samples) and "one-sided" (the same facets at a common quantile).
     max_contexts : int
         Contexts on which candidates are compared, where each needs a solver.
     time_limit : float or None
@@ -102,7 +91,7 @@ class Descent:
     max_contexts: int = 300
     time_limit: float | None = None
 
-    @in_own_units
+    @standardised(each_outcome=True)
     def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
         """Learn from the learning split only; see `Learner`."""
         d = samples.problem.n_outcomes
@@ -114,11 +103,10 @@ class Descent:
 
 
 class _Run:
-    """One call of `learn`: candidates, the best so far, the clock."""
+    """One call of `learn`: the best candidate so far, the clock."""
 
     def __init__(self, settings: Descent, samples: Samples, rng: np.random.Generator) -> None:
-        self.settings, self.given, self.rng = settings, samples, rng
-        self.samples = steady(samples) if samples.problem.structure.has_pieces else samples
+        self.settings, self.samples, self.rng = settings, samples, rng
         self.began = time.perf_counter()
         m = samples.n_contexts
         limit = m if samples.has_closed_form else min(m, settings.max_contexts)
@@ -131,109 +119,26 @@ class _Run:
     def learn(self, n_facets: int) -> LearnResult:
         """Descend from every start; Ctrl-C and the time limit keep the best so far."""
         try:
-            if not self.samples.problem.structure.has_pieces:
-                detail = self._choose_among_boxes()
-            else:
+            if self.samples.problem.structure.has_pieces:
                 detail = self._descend_from_all(n_facets)
+            else:
+                detail = self._choose_among_boxes()
         except KeyboardInterrupt:
             self.status, detail, self.interrupted = Status.STOPPED_EARLY, "interrupted", True
             if self.best is None:
                 raise
-        return self._result(detail)
-
-    def _choose_among_boxes(self, n_contexts: int = 12) -> str:
-        self.scored_on = self.scored_on[:: max(len(self.scored_on) // n_contexts, 1)]
-        for shape in (axis_box(self.samples), pca_box(self.samples)):
-            self.judge(self.samples.normalised(shape))
-        return "best of the boxes along axes and principal components: the cost has no piece list"
-
-    def _descend_from_all(self, n_facets: int) -> str:
-        names = [name for name in self.settings.starts if name != "trimmed" or self.samples.n <= _MANY_SAMPLES]
-        starts = {name: self._start(name, n_facets) for name in names or ["one-sided"]}
-        for start in starts.values():
-            self.judge(start)
-        if not np.isfinite(self.best_value):
-            starts["axes"] = self.samples.normalised(simplex(self.samples, n_facets))
-            self.judge(starts["axes"])
-        for name, start in starts.items():
-            self._descend(start, self.settings.step_size * _STEP_SHARE[name])
-        return f"descent on the true objective from {len(starts)} start(s) with {n_facets} facets"
-
-    def _start(self, name: str, n_facets: int) -> Polyhedron:
-        if name in ("one-sided", "trimmed"):
-            start = one_sided(self.samples, n_facets)
-            return self.samples.normalised(start if name == "one-sided" else self._trimmed(start, n_facets))
-        box = axis_box(self.samples) if name == "axes" else pca_box(self.samples)
-        return with_n_facets(self.samples, self.samples.normalised(box), n_facets)
-
-    def _trimmed(self, start: Polyhedron, n_facets: int) -> Polyhedron:
-        """Greedy offsets, or, where the best selection is quickly found, facets for it."""
-        samples, W = self.samples, start.W
-        shape = trimmed(samples, W, self._batch(), self.rng)
-        kept = selection_on_segment(samples) if samples.n <= _FEW_SAMPLES else None
-        if kept is None:
-            return shape
-        self.judge(samples.normalised(shape))
-        W = turned_to_decisions(samples, kept, W, n_facets)
-        self.judge(samples.normalised(Polyhedron(W, -(samples.residuals[kept] @ W.T).max(axis=0))))
-        return trimmed(samples, W, self._batch(), self.rng)
-
-    def judge(self, shape: Polyhedron) -> None:
-        """Evaluate a candidate on what the search sees and keep it if it is the best."""
-        value = self.samples.value(shape, self.scored_on)
-        self.trace.append(value)
-        if self.best is None or value < self.best_value - self.samples.tie:
-            self.best, self.best_value = shape, value
-
-    def _descend(self, start: Polyhedron, step_size: float) -> None:
-        settings, samples = self.settings, self.samples
-        scale = float(standard_deviations(samples.residuals.reshape(-1, 1))[0])
-        W, b = start.W.copy(), start.b.copy()
-        steps = _Adam(W.shape), _Adam(b.shape)
-        judge_every = _JUDGE_EVERY if samples.has_closed_form else max(settings.n_steps // _JUDGEMENTS, 1)
-        for t in range(settings.n_steps):
-            if self._out_of_time():
-                return
-            progress = t / settings.n_steps
-            width = samples.n * max(_FIRST_WIDTH * (1 - progress) ** 2, settings.final_width)
-            gradient = total_gradient(samples, W, b, self._batch(), width)
-            if gradient is None:
-                return
-            rate = step_size * _LAST_STEP**progress
-            W = W - rate * steps[0].direction(gradient[0])
-            b = b - rate * scale * steps[1].direction(gradient[1])
-            shape = samples.normalised(Polyhedron(W, b))
-            W, b = shape.W.copy(), shape.b.copy()
-            if t + 1 == settings.n_steps or (2 * t > settings.n_steps and (t + 1) % judge_every == 0):
-                self.judge(shape)
-
-    def _batch(self) -> Indices:
-        m = self.samples.n_contexts
-        if self.samples.has_closed_form or m <= self.settings.batch_size:
-            return np.arange(m)
-        return self.rng.choice(m, size=self.settings.batch_size, replace=False)
-
-    def _out_of_time(self) -> bool:
-        limit = self.settings.time_limit
-        if limit is None or time.perf_counter() - self.began <= limit:
-            return False
-        self.status = Status.STOPPED_EARLY
-        return True
-
-    def _result(self, detail: str) -> LearnResult:
         assert self.best is not None
         if not np.isfinite(self.best_value):
+            box = axis_box(self.samples)
+            found = decide(self.samples.problem, box, self.samples.radius(box), self.samples.centers)
+            complaint = found.complaint() or "every context has a decision, but no set with so few facets is bounded"
             raise NoSolutionError(
                 "No starting set gives a finite worst-case cost on the whole learning split. With a box around the "
-                f"predictions: {self._complaint()}. Relax the constraints, bound the decision or drop such rows."
+                f"predictions: {complaint}. Relax the constraints, bound the decision or drop such rows."
             )
-        shape, value = self.best, self.best_value
-        if self.samples is not self.given:  # the search saw them rounded
-            shape = self.given.normalised(shape)
-            value = self.given.value(shape, self.scored_on)
         return LearnResult(
-            set=closed(self.given, shape),
-            objective=value,
+            set=closed(self.samples, self.best),
+            objective=self.best_value,
             status=self.status,
             seconds=time.perf_counter() - self.began,
             trace=tuple(self.trace),
@@ -241,11 +146,76 @@ class _Run:
             interrupted=self.interrupted,
         )
 
-    def _complaint(self) -> str:
-        """What goes wrong in which share of the contexts, with the plainest bounded set."""
-        box = axis_box(self.samples)
-        decisions = decide(self.samples.problem, box, self.samples.radius(box), self.samples.centers)
-        return decisions.complaint() or "every context has a decision, but no set with so few facets is bounded"
+    def _choose_among_boxes(self) -> str:
+        self.scored_on = self.scored_on[:: max(len(self.scored_on) // 12, 1)]
+        for shape in (axis_box(self.samples), pca_box(self.samples)):
+            self._score(self.samples.normalised(shape))
+        return "best of the boxes along axes and principal components: the cost has no piece list"
+
+    def _descend_from_all(self, n_facets: int) -> str:
+        samples = self.samples
+        names = [name for name in self.settings.starts if name != "trimmed" or samples.n <= _MAX_TRIMMED]
+        starts = {}
+        for name in names or ["one-sided"]:
+            start = one_sided(samples, n_facets)
+            starts[name] = samples.normalised(start if name == "one-sided" else self._trimmed(start.W, n_facets))
+        for start in starts.values():
+            self._score(start)
+        if not np.isfinite(self.best_value):
+            starts["one-sided"] = samples.normalised(simplex(samples, n_facets))
+            self._score(starts["one-sided"])
+        for name, start in starts.items():
+            self._descend(start, self.settings.step_size * _STEP_SHARE[name])
+        return f"descent on the true objective from {len(starts)} start(s) with {n_facets} facets"
+
+    def _trimmed(self, W: Array, n_facets: int) -> Polyhedron:
+        """Greedy offsets, or, where the best selection is quickly found, facets for it."""
+        samples = self.samples
+        shape = trimmed(samples, W, self._batch(), self.rng)
+        kept = selection_on_segment(samples) if samples.n <= _MAX_SELECTION else None
+        if kept is None:
+            return shape
+        self._score(samples.normalised(shape))
+        W = turned_to_decisions(samples, kept, W, n_facets)
+        self._score(samples.normalised(Polyhedron(W, -(samples.residuals[kept] @ W.T).max(axis=0))))
+        return trimmed(samples, W, self._batch(), self.rng)
+
+    def _score(self, shape: Polyhedron) -> None:
+        """Evaluate a candidate and keep it if it is the best."""
+        value = self.samples.value(shape, self.scored_on)
+        self.trace.append(value)
+        if self.best is None or value < self.best_value - TIE:
+            self.best, self.best_value = shape, value
+
+    def _descend(self, start: Polyhedron, step_size: float) -> None:
+        samples, n_steps, limit = self.samples, self.settings.n_steps, self.settings.time_limit
+        scale = float(standard_deviations(samples.residuals.reshape(-1, 1))[0])
+        W, b = start.W, start.b
+        steps = _Adam(W.shape), _Adam(b.shape)
+        score_every = 5 if samples.has_closed_form else max(n_steps // 4, 1)
+        for t in range(n_steps):
+            if limit is not None and time.perf_counter() - self.began > limit:
+                self.status = Status.STOPPED_EARLY
+                return
+            # The derivative of the radius is spread over 5 % of the samples at first, steps fall to a hundredth.
+            progress = t / n_steps
+            width = samples.n * max(0.05 * (1 - progress) ** 2, self.settings.final_width)
+            gradient = total_gradient(samples, W, b, self._batch(), width)
+            if gradient is None:
+                return
+            rate = step_size * 0.01**progress
+            W = W - rate * steps[0].direction(gradient[0])
+            b = b - rate * scale * steps[1].direction(gradient[1])
+            shape = samples.normalised(Polyhedron(W, b))
+            W, b = shape.W, shape.b
+            if t + 1 == n_steps or (2 * t > n_steps and (t + 1) % score_every == 0):
+                self._score(shape)
+
+    def _batch(self) -> Indices:
+        m = self.samples.n_contexts
+        if self.samples.has_closed_form or m <= self.settings.batch_size:
+            return np.arange(m)
+        return self.rng.choice(m, size=self.settings.batch_size, replace=False)
 
 
 def total_gradient(samples: Samples, W: Array, b: Array, contexts: Indices, width: float) -> tuple[Array, Array] | None:
@@ -258,20 +228,15 @@ def total_gradient(samples: Samples, W: Array, b: Array, contexts: Indices, widt
     cost = samples.facet_gradient(W, q, contexts)
     if not np.isfinite(cost.value):
         return None
-    near, weight = _rank_weights(samples.n, samples.rank, width)
-    near = order[near]
+    # Kernel weights of positions near the rank; all on the rank at width 0.
+    rank, half = samples.rank - 1, int(np.ceil(width))
+    near = np.arange(max(rank - half, 0), min(rank + half, samples.n - 1) + 1)
+    weight = np.maximum(1 - ((near - rank) / (width + 1)) ** 2, 0)
+    near, weight = order[near], weight / weight.sum()
     grad_W, grad_b, push = cost.W.copy(), -cost.q, cost.q.sum()
     np.add.at(grad_W, facet[near], push * weight[:, None] * samples.residuals[near])
     np.add.at(grad_b, facet[near], push * weight)
-    return samples.told(grad_W), samples.told(grad_b)
-
-
-def _rank_weights(n: int, rank: int, width: float) -> tuple[Indices, Array]:
-    """Positions near the rank and kernel weights that sum to 1 (all on the rank itself at width 0)."""
-    half = int(np.ceil(width))
-    near = np.arange(max(rank - 1 - half, 0), min(rank - 1 + half, n - 1) + 1)
-    weight = np.maximum(1 - ((near - (rank - 1)) / (width + 1)) ** 2, 0)
-    return near, weight / weight.sum()
+    return grad_W, grad_b
 
 
 class _Adam:

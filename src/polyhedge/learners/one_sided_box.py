@@ -1,4 +1,4 @@
-r"""The one-sided box: facets only where an outcome can raise the cost. The simple rival of every learner.
+r"""The one-sided box: facets only where an outcome can raise the cost. The simplest alternative to every learner.
 
 $$\{e : s_k^\top e \le r\, \sigma_k\},\qquad s_k \in \{\pm e_1, \dots, \pm e_d\}\ \text{harmful}$$
 
@@ -17,20 +17,15 @@ import numpy as np
 
 from polyhedge._support.tolerances import SOLVED
 from polyhedge._support.validation import Array
-from polyhedge.learners.paper.boxes import at_learning_radius, scored_objective
-from polyhedge.learners.result import LearnResult, Needs
-from polyhedge.learners.samples import Samples
-from polyhedge.learners.scales import standard_deviations, usable
-from polyhedge.learners.scaling import in_one_unit
-from polyhedge.learners.starts import closed
+from polyhedge.learners.paper.boxes import at_learning_radius, mean_cost
+from polyhedge.learners.samples import LearnResult, Needs, Samples, standard_deviations, usable
+from polyhedge.learners.scaling import standardised
+from polyhedge.learners.starts import both_sides, closed
 from polyhedge.problems import DecisionProblem
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.linear import LinearSolver
-from polyhedge.solvers.program import Solution, Status
+from polyhedge.solvers.program import Status
 from polyhedge.solvers.solve import solve
-
-# Residuals of the rows a flexible predictor was trained on are a third of fresh ones, or less.
-_FURTHER = 5.0
 
 
 @dataclass(frozen=True)
@@ -73,7 +68,7 @@ class OneSidedBox:
     scale: str | bool = "std"
     max_contexts: int = 300
 
-    @in_one_unit
+    @standardised(each_outcome=False)
     def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
         """Take the scales from the given residuals and the sides from the problem; see `Learner`."""
         began = time.perf_counter()
@@ -84,10 +79,11 @@ class OneSidedBox:
             sides = both_sides(problem.n_outcomes)
         scales = axis_scales(samples.residuals, self.scale, samples.alpha)
         shape = at_learning_radius(samples, Polyhedron(sides / scales, np.zeros(len(sides))))
-        shape = _closed_far(samples, shape)
+        # Ten times: residuals of rows that a flexible predictor was trained on are a third of fresh ones, or less.
+        shape = closed(samples, shape, distance=10.0)
         return LearnResult(
             set=shape,
-            objective=scored_objective(samples, shape, self.max_contexts),
+            objective=mean_cost(samples, shape, self.max_contexts),
             status=Status.OPTIMAL,
             seconds=time.perf_counter() - began,
             detail=f"{n_harmful} of {2 * problem.n_outcomes} axis sides can raise the cost",
@@ -113,17 +109,6 @@ def axis_scales(residuals: Array, scale: str | bool, alpha: float) -> Array:
     raise ValueError(f'scale must be "std", "tail", True or False, got {scale!r}.')
 
 
-def _closed_far(samples: Samples, shape: Polyhedron) -> Polyhedron:
-    middle = np.median(samples.residuals, axis=0)
-    stretched = middle + _FURTHER * (samples.residuals - middle)
-    return closed(replace(samples, residuals=stretched), shape)
-
-
-def both_sides(d: int) -> Array:
-    """All axis sides (2 d, d): the unit vectors, then their negatives."""
-    return np.vstack([np.eye(d), -np.eye(d)])
-
-
 def harmful_sides(problem: DecisionProblem) -> Array:
     r"""Signed unit rows (k, d): the axis directions along which some feasible decision's cost can rise.
 
@@ -141,40 +126,35 @@ def harmful_sides(problem: DecisionProblem) -> Array:
     sides = both_sides(problem.n_outcomes)
     if not problem.structure.has_pieces:
         return sides
-    largest = _largest_over_decisions(problem)
+    maximum = _maximum_over_decisions(problem)
     lists = (problem.structure.pieces, *problem.uncertain_rows)
-    harmful = np.zeros(len(sides), dtype=bool)
+    is_harmful = np.zeros(len(sides), dtype=bool)
     for k, side in enumerate(sides):
         slopes = np.vstack([np.column_stack([side @ pieces.Q, pieces.q @ side]) for pieces in lists])
-        slopes = np.unique(slopes, axis=0)
-        harmful[k] = any(_can_be_positive(slope, largest) for slope in slopes)
-    return sides[harmful]
+        is_harmful[k] = any(
+            constant + (maximum(np.array(slope)) if any(slope) else 0.0) > SOLVED * np.abs([*slope, constant]).max()
+            for *slope, constant in np.unique(slopes, axis=0)  # beyond what a solver's tolerance explains
+        )
+    return sides[is_harmful]
 
 
-def _can_be_positive(slope: Array, largest: Callable[[Array], float]) -> bool:
-    """Whether slope[:-1]'z + slope[-1] exceeds 0, beyond what a solver's tolerance explains, somewhere in Z."""
-    threshold = SOLVED * float(np.abs(slope).max())
-    reach = float(slope[-1]) + (largest(slope[:-1]) if slope[:-1].any() else 0.0)
-    return reach > threshold
+def _maximum_over_decisions(problem: DecisionProblem) -> Callable[[Array], float]:
+    """The function c -> max of c'z over Z: inf where unbounded or where the solver finds none.
 
-
-def _largest_over_decisions(problem: DecisionProblem) -> Callable[[Array], float]:
-    """The function c -> max of c'z over Z: inf where unbounded or where the solver cannot tell."""
+    A side that was wrongly left open would make costs infinite, one too many only costs a little.
+    """
     feasible = problem.feasible
     program = replace(feasible.program, c=np.zeros_like(feasible.program.c), P=None, offset=0.0)
     warm = LinearSolver(program) if program.is_linear and not len(program.integer) else None
 
-    def largest(c: Array) -> float:
+    def maximum(c: Array) -> float:
         if warm is not None:
             warm.change_costs(feasible.z_columns, -c)
-            return _maximum(warm.solve())
-        costs = np.zeros_like(program.c)
-        costs[feasible.z_columns] = -c
-        return _maximum(solve(replace(program, c=costs)))
+            solution = warm.solve()
+        else:
+            costs = np.zeros_like(program.c)
+            costs[feasible.z_columns] = -c
+            solution = solve(replace(program, c=costs))
+        return -solution.value + solution.gap if solution.status.has_solution else np.inf
 
-    return largest
-
-
-def _maximum(solution: Solution) -> float:
-    # A side that was wrongly left open would make costs infinite, one too many only costs a little.
-    return -solution.value + solution.gap if solution.status.has_solution else np.inf
+    return maximum

@@ -1,4 +1,4 @@
-r"""What a learner learns from, with the learning objective that all learners share (Step 1 of the paper).
+r"""What learners learn from and return, and the learning objective that they share (Step 1 of the paper).
 
 $$\frac1n \sum_{i=1}^n \min_{z \in Z} \max_{u \in \hat f(X_i) + P} g(z, u), \qquad
 P = \{e : W e + b \le R(D_n; W, b)\}$$
@@ -6,38 +6,21 @@ P = \{e : W e + b \le R(D_n; W, b)\}$$
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from polyhedge._support.validation import Array, Indices, as_rows, check_alpha
+from polyhedge._support.tolerances import CANCELLATION
+from polyhedge._support.validation import Array, Indices, as_rows, check_alpha, check_count
 from polyhedge.calibration import conformal_radius, conformal_rank
-from polyhedge.learners.exact.plane import FacetGradient
-from polyhedge.learners.gradients import GRADIENTS, FacetCosts
+from polyhedge.data.splits import evenly_chosen
+from polyhedge.learners.objective import FacetCosts, FacetGradient
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import decide, decide_knowing
-from polyhedge.robust.routes import dispatch
 from polyhedge.sets import Polyhedron, Shape
-
-_SHORT_COST = 32
-"""Pieces of a cost up to which as many programs are solved as are wanted."""
-_LEAST = 10
-"""The part of them that is solved at any rate: a choice by fewer would be by chance."""
-
-
-def n_affordable(n_pieces: int, most: int = 200) -> int:
-    """How many contexts, or steps, are taken where each needs a solver: `most`, or fewer for costs of many pieces.
-
-    A program has some rows for each piece. Beyond 32 pieces their total stays the same, down to a tenth of `most`.
-
-    Examples
-    --------
-    >>> n_affordable(2), n_affordable(64), n_affordable(10_000)
-    (200, 100, 20)
-    """
-    return int(np.clip(_SHORT_COST * most // n_pieces, most // _LEAST, most))
+from polyhedge.solvers.program import Status
 
 
 @dataclass(frozen=True)
@@ -85,6 +68,11 @@ class Samples:
         """How many residuals a set must cover: c_n."""
         return conformal_rank(self.n, self.alpha)
 
+    def take(self, rows: Indices) -> Samples:
+        """Some of the samples; a single context stays."""
+        centers = self.centers if self.n_contexts == 1 else self.centers[rows]
+        return replace(self, residuals=self.residuals[rows], centers=centers)
+
     def radius(self, shape: Shape) -> float:
         """Conformal radius of the shape on the learning split."""
         return conformal_radius(shape.scores(self.residuals), self.alpha)
@@ -95,22 +83,16 @@ class Samples:
 
     def cost_at(self, shape: Shape, radius: float, contexts: Indices | None = None) -> float:
         """Mean worst-case cost over the contexts at a given radius."""
+        contexts = np.arange(self.n_contexts) if contexts is None else contexts
         facets = shape.facets() if self.has_closed_form else None
         if facets is not None:
-            chosen = np.arange(len(self.centers)) if contexts is None else contexts
-            return self.facet_gradient(facets.W, radius - facets.b, chosen).value
-        centers = self.centers if contexts is None else self.centers[contexts]
-        bounds = decide(self.problem, shape, radius, centers).cost_bound
+            return self._facet_costs.cost(facets.W, radius - facets.b, contexts)
+        bounds = decide(self.problem, shape, radius, self.centers[contexts]).cost_bound
         return float(bounds.mean()) if np.isfinite(bounds).all() else np.inf
 
     def facet_gradient(self, W: Array, q: Array, contexts: Indices) -> FacetGradient:
-        r"""Mean robust cost of {e : W e <= q} and its gradient, by the envelope theorem.
-
-        Each context contributes $\sum_l \pi_l\lambda_l$ in q and $-\sum_l \pi_l\lambda_l e_l^\top$ in W.
-        Here pi are the multipliers of the cost's pieces, lambda those of the facets and e the worst-case
-        residuals (at a mixed decision a convex combination of vertices, which is what the duals are).
-        """
-        return dispatch(GRADIENTS, self._facet_costs, W, q, contexts)
+        """Mean robust cost of {e : W e <= q} and its gradient; see `objective.py`."""
+        return self._facet_costs.gradient(W, q, contexts)
 
     @cached_property
     def nominal_cost(self) -> float:
@@ -124,26 +106,168 @@ class Samples:
 
     @cached_property
     def _facet_costs(self) -> FacetCosts:
-        return FacetCosts(self.problem, self.centers, self.apart)
-
-    @property
-    def is_on_straight_segment(self) -> bool:
-        """Whether closed forms for two outcomes and a segment of decisions apply, on which costs do not bend."""
-        return self.problem.n_outcomes == 2 and self.problem.structure.is_on_straight_segment
-
-    tie: ClassVar[float] = 0.0
-    """By how much a set must be cheaper than another to be better; see `steady.py`."""
-
-    def apart(self, reach: Array) -> Array:
-        """How far a set reaches along the cost's fixed directions, as a search sees it; see `steady.py`."""
-        return reach
-
-    def told(self, slopes: Array) -> Array:
-        """Slopes of the objective as a search sees them; see `steady.py`."""
-        return slopes
+        return FacetCosts(self.problem, self.centers)
 
     def normalised(self, shape: Polyhedron) -> Polyhedron:
         """The same learning set with unit facet normals and learning radius 0."""
         size = np.linalg.norm(shape.W, axis=1)
         q = (self.radius(shape) - shape.b) / size
         return Polyhedron(shape.W / size[:, None], -q)
+
+    def scored_contexts(self, most: int | None) -> Indices:
+        """An even choice of contexts on which sets are compared; None for all.
+
+        At most 12 where the cost has no list of pieces, because each then takes a conic program for each candidate.
+        """
+        limit = self.n_contexts if most is None else check_count(most, "max_contexts", minimum=1)
+        return evenly_chosen(self.n_contexts, limit if self.problem.structure.has_pieces else min(limit, 12))
+
+    @property
+    def max_contexts(self) -> int | None:
+        """Contexts that cross-fitting scores: all (None) with a closed form, some where each needs a solver."""
+        return None if self.has_closed_form else n_affordable(len(self.problem.structure.pieces))
+
+
+def n_affordable(n_pieces: int, most: int = 200) -> int:
+    """How many contexts, or steps, are taken where each needs a solver: `most`, or fewer for costs of many pieces.
+
+    A program has some rows for each piece. Beyond 32 pieces their total stays the same, down to a tenth of `most`.
+
+    Examples
+    --------
+    >>> n_affordable(2), n_affordable(64), n_affordable(10_000)
+    (200, 100, 20)
+    """
+    return int(np.clip(32 * most // n_pieces, most // 10, most))
+
+
+def standard_deviations(values: Array) -> Array:
+    """Standard deviations (d,) of the columns, as `usable` scales.
+
+    Examples
+    --------
+    >>> standard_deviations(np.array([[0.1, 1.0], [0.1, 3.0], [0.1, 5.0]])).round(3)
+    array([1.633, 1.633])
+    """
+    return usable(values.std(axis=0), values)
+
+
+def usable(scales: Array, values: Array) -> Array:
+    """The scales (d,) of columns, none of them zero: a column that does not vary takes the largest of the others.
+
+    Where no column varies it is the size of the numbers, and 1 where all are zero.
+    """
+    varies = scales > CANCELLATION * np.abs(values).max(axis=0)
+    other = float(scales[varies].max()) if varies.any() else float(np.abs(values).max()) or 1.0
+    return np.where(varies, scales, other)
+
+
+@dataclass(frozen=True)
+class LearnResult:
+    """A learned set with the evidence for it.
+
+    Attributes
+    ----------
+    set : the shape; at radius 0 it covers just the conformal rank of the learning residuals.
+    objective : mean worst-case cost over the learning contexts at the learning radius.
+    lower_bound : certified bound below which no polyhedron can come (-inf where none was proven). It holds for sets of
+        one size; a set scaled by a predicted spread may be below it.
+    gap : objective - lower_bound.
+    status : OPTIMAL where the gap is within the learner's tolerance, FINISHED where the learner did all its steps and
+        proves no such gap, STOPPED_EARLY.
+    seconds : wall-clock time.
+    trace : objective values in the order they were found.
+    detail : what was chosen and why, in words.
+    interrupted : whether Ctrl-C ended the learning, so that this is the best set so far. Who called the learner decides
+        what to do with it: `RobustDecider.fit` sets no radius and raises KeyboardInterrupt.
+    scores_in : what the set's scores, and so its radius, are measured in: "outcomes" (facets have unit normals),
+        "spreads" (multiples of the residuals' own) or "costs".
+
+    Examples
+    --------
+    >>> import polyhedge as ph
+    >>> rng = np.random.default_rng(0)
+    >>> residuals, centers = rng.normal(size=(40, 2)), rng.normal(size=(40, 2))
+    >>> samples = ph.learners.Samples(residuals, centers, ph.problems.simplex_linear([0.0, 0.0]), 0.1)
+    >>> result = ph.learners.OneSidedBox().learn(samples)
+    >>> str(result.status), result.gap
+    ('finished: all steps were taken, without a proof that nothing is better', inf)
+    """
+
+    set: Shape
+    objective: float
+    status: Status
+    seconds: float
+    lower_bound: float = -np.inf
+    trace: tuple[float, ...] = field(default=(), repr=False)
+    detail: str = ""
+    interrupted: bool = False
+    scores_in: str = "outcomes"
+
+    def __repr__(self) -> str:
+        gap = f"gap {self.gap:.3g}" if np.isfinite(self.gap) else "not certified"
+        detail = f"; {self.detail}" if self.detail else ""
+        kind, status = type(self.set).__name__, str(self.status).partition(":")[0]
+        return f"<LearnResult: {kind}, objective {self.objective:.4g}, {gap}, {status}{detail}>"
+
+    def __post_init__(self) -> None:
+        if self.status is Status.OPTIMAL and not np.isfinite(self.lower_bound):  # nothing is proven
+            object.__setattr__(self, "status", Status.FINISHED)
+
+    @property
+    def gap(self) -> float:
+        """How far the objective may be above the best polyhedron's."""
+        return self.objective - self.lower_bound
+
+
+def as_interrupted(result: LearnResult) -> LearnResult:
+    """The result of a learner that Ctrl-C stopped."""
+    return replace(result, status=Status.STOPPED_EARLY, interrupted=True)
+
+
+def unless_interrupted(result: LearnResult) -> LearnResult:
+    """The result, for callers that have no use for half of it; KeyboardInterrupt where Ctrl-C stopped the learner."""
+    if result.interrupted:
+        raise KeyboardInterrupt("The learner was interrupted.")
+    return result
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a learner asks of who calls it; `RobustDecider` gives it what it asks for.
+
+    Attributes
+    ----------
+    learning_rows : False where the residuals of the training rows serve as well, because nothing is learned from
+        decisions: learning and calibration rows then set the radius together.
+    training_folds : folds of the training rows whose out-of-fold residuals join the samples; 0 for none.
+    samples_an_outcome : samples for each outcome that are learned from, an even choice where there are more; None for
+        all.
+    may_scale : whether the set may be scaled by a spread that is predicted from the features, where that pays.
+    complexity_penalty : what a more complex choice must save, as a share of the premium times the square root of n.
+    time_limit : seconds after which nothing more is tried; None for no limit.
+    keep_interrupted : whether the best set so far is calibrated where Ctrl-C stopped the learning.
+    """
+
+    learning_rows: bool = True
+    training_folds: int = 0
+    samples_an_outcome: int | None = None
+    may_scale: bool = False
+    complexity_penalty: float = 0.0
+    time_limit: float | None = None
+    keep_interrupted: bool = False
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """Anything that turns learning samples into a set.
+
+    It may see the learning split only; the calibration split sets the radius afterwards.
+    """
+
+    @property
+    def needs(self) -> Needs:
+        """What it asks for; `Needs()` for the learning rows and nothing else."""
+
+    def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
+        """Learn the shape from the samples of the learning split."""

@@ -1,84 +1,73 @@
-r"""How far residuals spread at a row, predicted from its features: some contexts are harder than others.
+r"""A predicted spread of residuals that scales a set, and its selection by cross-fitting on the learning rows.
 
 $$\{u : W (u - \hat f(x)) / s(x) + b \le r\}$$
 
 One shape serves all contexts, scaled by s(x). The conformal radius is set on residuals divided by their spread, so that
 the guarantee is the same for any s that was learned without the calibration rows. The levels of s are few ($2^{k/4}$),
-because each of them is a set of its own, and decisions for many contexts are fast for one set.
+because each of them is a set, and decisions for many contexts are fast for one set.
+
+The shape stays as it was learned. Candidates are forests with two sizes of leaves and two powers of their predictions.
+Each is fitted without a fold and predicts it; the mean cost at the radius of the scaled scores is its score. A spread
+saves little beside the noise of few rows: it is scored on many more rows than a shape is learned from.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from functools import cached_property
+import time
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
+from sklearn.model_selection import GroupKFold, KFold
 
+from polyhedge._support.tolerances import SELECTION_TIE
 from polyhedge._support.validation import Array, Indices
-from polyhedge.learners.forest import check_nodes, grow, middle_of, numbers_of_columns, numeric_columns, ready
-from polyhedge.learners.tree_walk import TreeWalk
+from polyhedge.calibration import conformal_radius, minimum_samples
+from polyhedge.data import take_rows
+from polyhedge.data.splits import evenly_chosen
+from polyhedge.learners.cross_fit import StopSelection, cross_validated
+from polyhedge.learners.forest import Forest
+from polyhedge.learners.samples import Learner, LearnResult, Samples, as_interrupted, standard_deviations
+from polyhedge.robust import decide_knowing
+from polyhedge.sets import Polyhedron
+from polyhedge.solvers.program import Status
 
-__all__ = ["Spread"]
+__all__ = ["Spread", "choose_spread", "learn_with_spread"]
 
-_LEVELS_AN_OCTAVE = 4
-"""Sizes are rounded to so many steps a doubling: rows of one size are decided together, and a step is 19 %."""
-_MOST_OCTAVES = 3.0
-"""Sizes differ from the usual one by a factor of 8 at most: a forest that saw few rows must not make a set vanish."""
-_MAX_DEPTH = 16
-"""Deeper trees would describe single rows; it also bounds the work that a file can ask for."""
-_N_TREES = 32
-"""Trees whose mean is the size; every one takes time at every row that is decided."""
-_FEATURES_A_SPLIT = 32
-"""With more columns a split looks at some of them only: growing must not take longer and longer with them."""
-_BLOCK = 16_384
-"""Rows that go through the forest together: what is needed in between does not grow with their number."""
-_LEAST = 1e-3
-"""Share of the mean size below which no leaf goes: residuals of 0 must not give a set without extent."""
+_ONE_SIZE = "one size"
+_CANDIDATES = {f"leaves of {leaf}, power {power}": (leaf, power) for leaf in (5, 20) for power in (0.5, 1.0)}
+"""Leaves that follow the data and leaves that smooth; the square root of a spread, and all of it."""
+_N_FOLDS, _MIN_SAMPLES = 3, 100
+_PENALTIES = 2.0
+"""Times the complexity penalty of a shape: the best of several is taken, and every decision takes longer."""
+_SCORED_ROWS, _TREE_ROWS = 8, 0.5
+"""Rows that score a spread, and rows that a tree draws then, for each row that the shape is learned from."""
 
 
 @dataclass(frozen=True, eq=False)
-class Spread:
-    """A small forest that predicts the size of residuals, relative to their mean size.
+class Spread(Forest):
+    """A small forest that predicts the size of residuals, relative to their mean size; see `Forest` for its arrays.
 
     Attributes
     ----------
-    names : names of the numeric and boolean columns of X that it looks at, where X was a data frame.
-    columns : their positions. The prediction itself is looked at too, after them.
-    fill : values that stand for missing ones.
-    roots : (n_trees,) first node of each tree.
-    feature, threshold, left, right, value : (n_nodes,)
-        The trees: go left where the feature is at most the threshold. A leaf has itself as both children.
-    depth : steps from a root to the farthest leaf.
     power : exponent of the forest's prediction; below 1, contexts differ less.
     """
 
-    names: tuple[str, ...]
-    columns: Indices
-    fill: Array = field(repr=False)
-    roots: Indices = field(repr=False)
-    feature: Indices = field(repr=False)
-    threshold: Array = field(repr=False)
-    left: Indices = field(repr=False)
-    right: Indices = field(repr=False)
-    value: Array = field(repr=False)
-    depth: int
     power: float = 1.0
 
     def __post_init__(self) -> None:
-        check_nodes(self, "spread")
-        if self.value.shape != self.feature.shape:
-            raise ValueError("The nodes of a spread must be arrays of one length.")
-        if not (self.value > 0).all() or self.depth > _MAX_DEPTH or not 0 < self.power <= 1:
-            raise ValueError("A spread must have positive values, a small depth and a power in (0, 1].")
+        if self.value.ndim == 1:
+            object.__setattr__(self, "value", self.value[:, None])
+        super().__post_init__()
+        if self.value.shape[1] != 1 or not (self.value > 0).all() or not 0 < self.power <= 1:
+            raise ValueError("A spread must have one positive value for each node and a power in (0, 1].")
 
     @classmethod
-    def fit(
+    def fit(  # type: ignore[override]
         cls, X: Any, centers: Array, sizes: Array, *, min_leaf: int, seed: int, rows_a_tree: int | None = None
     ) -> Spread:
         """Learn from rows X, predictions (n, d) and sizes of their residuals (n,); learning rows only.
-
-        Each tree draws as many rows as there are, or `rows_a_tree` if that is less.
 
         Examples
         --------
@@ -88,61 +77,167 @@ class Spread:
         >>> Spread.fit(X, np.zeros((400, 1)), sizes, min_leaf=20, seed=0)([[0.1], [0.9]], np.zeros((2, 1)))
         array([0.5       , 1.41421356])
         """
-        names, columns = numeric_columns(X)
-        matrix = np.hstack([numbers_of_columns(X, names, columns), centers])
-        fill = middle_of(matrix)
-        nodes, _ = grow(
-            ready(matrix, fill),
-            fill,
-            (sizes / (sizes.mean() or 1.0))[:, None],
-            n_trees=_N_TREES,
-            min_leaf=min_leaf,
-            max_depth=_MAX_DEPTH,
-            max_features=min(matrix.shape[1], _FEATURES_A_SPLIT),
-            seed=seed,
-            rows_a_tree=rows_a_tree,
-        )
-        nodes["value"] = np.maximum(nodes["value"][:, 0], _LEAST)
-        return cls(names, columns, fill, **nodes)
+        settings: dict[str, Any] = {"n_trees": 32, "max_depth": 16, "max_features": 32}
+        relative = (sizes / (sizes.mean() or 1.0))[:, None]
+        forest, _ = Forest.fit(X, centers, relative, min_leaf=min_leaf, seed=seed, rows_a_tree=rows_a_tree, **settings)
+        # Residuals of 0 must not give a set without extent.
+        return cls(**{**forest.state(), "value": np.maximum(forest.value, 1e-3)})
 
     def __call__(self, X: Any, centers: Array) -> Array:
         """Levels (N,) at rows X with their predictions (N, d)."""
         return levels(self.sizes(X, centers), self.power)
 
     def sizes(self, X: Any, centers: Array) -> Array:
-        """What the forest says of them (N,), before its power and the levels."""
-        matrix = ready(np.hstack([numbers_of_columns(X, self.names, self.columns), centers]), self.fill)
-        sizes = np.empty(len(matrix))
-        for k in range(0, len(matrix), _BLOCK):
-            sizes[k : k + _BLOCK] = self._forest(matrix[k : k + _BLOCK])
-        return sizes
-
-    def _forest(self, matrix: Array) -> Array:
-        return np.asarray(self.value[self._walk.leaves(matrix)].mean(axis=1))
-
-    @cached_property
-    def _walk(self) -> TreeWalk:
-        return TreeWalk(self.roots, self.feature, self.threshold, self.left, self.right, self.depth)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.state()
+        """The forest's predictions (N,), without power and levels."""
+        return super().__call__(X, centers)[:, 0]
 
     def summary(self) -> dict[str, Any]:
-        """What it looks at and how strongly it scales, without its trees."""
+        """The columns of X and the power, without the trees."""
         return {"names": list(self.names), "n_columns": len(self.columns), "power": self.power}
-
-    def state(self) -> dict[str, Any]:
-        """The fields by name: `Spread(**state)` is the same."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
 def levels(sizes: Array, power: float) -> Array:
-    """The level (N,) of each size, to the power.
+    """The level (N,) of each size, to the power: four a doubling, within a factor of 8 of the mean size.
 
     Examples
     --------
     >>> levels(np.array([0.25, 1.05, 100.0]), 1.0)
     array([0.25, 1.  , 8.  ])
     """
-    octaves = np.clip(power * np.log2(sizes), -_MOST_OCTAVES, _MOST_OCTAVES)
-    return np.asarray(2.0 ** (np.round(octaves * _LEVELS_AN_OCTAVE) / _LEVELS_AN_OCTAVE))
+    octaves = np.clip(power * np.log2(sizes), -3.0, 3.0)
+    return np.asarray(2.0 ** (np.round(octaves * 4) / 4))
+
+
+def learn_with_spread(
+    learner: Learner, samples: Samples, X: Any, *, seed: int, groups: Any = None
+) -> tuple[LearnResult, Spread | None]:
+    """Learn a shape and, where the learner's needs say `may_scale` and it pays, the spread that scales it.
+
+    Parameters
+    ----------
+    learner : gives the shape; `complexity_penalty` and `time_limit` of its needs hold for the spread too.
+    samples : learning rows only.
+    X : features of these samples, row by row.
+    seed : of the learner, of folds and of forests.
+    groups : labels of rows that are near-copies of each other.
+    """
+    began, needs, n = time.perf_counter(), learner.needs, samples.n
+    most = n if needs.samples_an_outcome is None else needs.samples_an_outcome * samples.problem.n_outcomes
+    some = samples.take(evenly_chosen(n, most)) if most < n else samples
+    result = learner.learn(some, random_state=seed)
+    if most < n:
+        result = replace(result, detail=f"{result.detail}; from {some.n} of {n} rows, evenly chosen")
+    if not needs.may_scale:
+        return result, None
+    if _SCORED_ROWS * most < n:
+        rows = evenly_chosen(n, _SCORED_ROWS * most)
+        samples, X = samples.take(rows), take_rows(X, rows)
+        groups = None if groups is None else np.asarray(groups)[rows]
+    chosen, spread = choose_spread(
+        result,
+        samples,
+        X,
+        complexity_penalty=needs.complexity_penalty,
+        seed=seed,
+        groups=groups,
+        deadline=np.inf if needs.time_limit is None else began + needs.time_limit,
+        rows_a_tree=max(int(_TREE_ROWS * some.n), 1) if most < n else None,
+    )
+    if spread is not None and most < n:
+        chosen = replace(chosen, lower_bound=-np.inf)  # the bound and the objective are of different rows
+    return chosen, spread
+
+
+def choose_spread(
+    result: LearnResult,
+    samples: Samples,
+    X: Any,
+    *,
+    complexity_penalty: float,
+    seed: int,
+    groups: Any = None,
+    deadline: float = np.inf,
+    rows_a_tree: int | None = None,
+) -> tuple[LearnResult, Spread | None]:
+    """The result scaled by the spread that pays, and that spread; the result as it is, and None, where none does.
+
+    Parameters
+    ----------
+    result : the learned shape.
+    samples : learning rows only: those that the shape was learned from, or more.
+    X : features of these samples, row by row.
+    complexity_penalty : twice this share of the premium, over the square root of the number of samples, must be saved.
+    seed : of folds and forests.
+    groups : labels of rows that are near-copies of each other; they stay in one fold.
+    deadline : time (of `time.perf_counter`) after which nothing more is tried.
+    rows_a_tree : rows that each tree of a forest draws, where there are more; None for as many as there are.
+    """
+    facets, n = result.set.facets(), samples.n
+    n_groups = n if groups is None else len(np.unique(groups))
+    is_stopped = result.status is Status.STOPPED_EARLY or not samples.problem.structure.has_pieces
+    if facets is None or is_stopped or n < max(_MIN_SAMPLES, minimum_samples(samples.alpha)) or n_groups < _N_FOLDS:
+        return result, None
+    shape, relaxed = facets, replace(samples, problem=samples.problem.relaxed())
+    residuals, centers, contexts = samples.residuals, samples.centers, relaxed.scored_contexts(relaxed.max_contexts)
+    sizes = (np.abs(residuals) / standard_deviations(residuals)).mean(axis=1)
+    splitter = KFold(_N_FOLDS, shuffle=True, random_state=seed) if groups is None else GroupKFold(_N_FOLDS)
+    splits = list(splitter.split(residuals, groups=groups))
+
+    def spread_of(rows: Indices, min_leaf: int) -> Spread:
+        settings: dict[str, Any] = {"min_leaf": min_leaf, "seed": seed, "rows_a_tree": rows_a_tree}
+        return Spread.fit(take_rows(X, rows), centers[rows], sizes[rows], **settings)
+
+    @cache
+    def left_out_sizes(k: int, min_leaf: int) -> Array:
+        if time.perf_counter() > deadline:
+            raise StopSelection("out of time")
+        rest, rows = splits[k]
+        return spread_of(rest, min_leaf).sizes(take_rows(X, rows), centers[rows])
+
+    def left_out_levels(candidate: tuple[int, float] | None, k: int) -> Array:
+        if candidate is None:
+            return np.ones(len(splits[k][1]))
+        return levels(left_out_sizes(k, candidate[0]), candidate[1])
+
+    def radius(scales: Array) -> float:
+        return conformal_radius(shape.scores(residuals / scales[:, None]), samples.alpha)
+
+    def cost(scales: Array, rows: Indices = contexts) -> float:
+        """Mean worst-case cost at the radius that these scales would get."""
+        at, total = radius(scales), 0.0
+        for scale in np.unique(scales[rows]):
+            own = rows[scales[rows] == scale]
+            total += len(own) * relaxed.cost_at(shape.scaled(float(scale)), at, own)
+        return total / len(rows)
+
+    def score(fold_levels: Any) -> float:
+        scales = np.empty(n)
+        for (_, rows), each in zip(splits, fold_levels, strict=True):
+            scales[rows] = each
+        return cost(scales)
+
+    nominal = float(np.nanmean(decide_knowing(relaxed.problem, centers[contexts])[1]))
+
+    def penalty(name: str, simplest: float) -> float:
+        premium = max(simplest - nominal, 0.0) if name != _ONE_SIZE and np.isfinite(simplest) else 0.0
+        return (_PENALTIES * complexity_penalty / np.sqrt(n) + SELECTION_TIE) * premium
+
+    selection = cross_validated(
+        {_ONE_SIZE: None, **_CANDIDATES}, left_out_levels, score, [rows for _, rows in splits], penalty
+    )
+    if selection.interrupted:
+        return as_interrupted(result), None
+    if selection.chosen == _ONE_SIZE:
+        return result, None
+    min_leaf, power = _CANDIDATES[selection.chosen]
+    spread = replace(spread_of(np.arange(n), min_leaf), power=power)
+    scales = spread(X, centers)
+    scaled = replace(
+        result,
+        set=Polyhedron(shape.W, shape.b - radius(scales)),
+        # A certificate is for all contexts.
+        objective=cost(scales, np.arange(n) if np.isfinite(result.lower_bound) else contexts),
+        detail=f"{result.detail}; scaled by a predicted spread: cross-fitted premium "
+        f"{selection.scores[selection.chosen] - nominal:.4g}, at one size {selection.scores[_ONE_SIZE] - nominal:.4g}",
+    )
+    return scaled, spread

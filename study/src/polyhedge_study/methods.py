@@ -35,7 +35,7 @@ from polyhedge.learners import (
     Spread,
     learn_with_spread,
 )
-from polyhedge.learners.result import unless_interrupted
+from polyhedge.learners.samples import unless_interrupted
 from polyhedge.predictors.regressor import as_predictor
 from polyhedge.regions import LearnedSet
 from polyhedge.sets import mean_volume

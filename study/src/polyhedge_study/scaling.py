@@ -21,7 +21,7 @@ from sklearn.base import clone
 
 from polyhedge.calibration import conformal_radius
 from polyhedge.learners import MIQCP, LearnResult, Samples
-from polyhedge.learners.result import unless_interrupted
+from polyhedge.learners.samples import unless_interrupted
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import decide, decide_knowing
 from polyhedge_study.experiment import Experiment

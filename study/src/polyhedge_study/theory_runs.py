@@ -22,7 +22,7 @@ import numpy as np
 
 from polyhedge.calibration import conformal_radius
 from polyhedge.learners import Descent, Learner, Samples, Scenario
-from polyhedge.learners.result import unless_interrupted
+from polyhedge.learners.samples import unless_interrupted
 from polyhedge.robust import decide
 from polyhedge_study.experiment import Experiment
 from polyhedge_study.finite_population import TheorySettings, hard_context, population

@@ -1,1 +1,1 @@
-"""The certified bound (`certificate`), the ways to it one file each, and the learner that attains it (`scenario`)."""
+"""The certified bound and the learner that attains it (`scenario`), and the searches behind them."""

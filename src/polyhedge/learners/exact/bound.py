@@ -1,8 +1,9 @@
-"""A certified bound and the selection of residuals behind it; the one place where lower and upper are compared."""
+"""Certified bounds, the one place where lower and upper are compared, and the work that may go into them."""
 
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,10 +14,10 @@ from polyhedge.solvers.program import Status, status_at
 
 logger = logging.getLogger(__name__)
 
-_DIGITS = 1e-12
-"""Share of a cost itself that double precision may lose in a sum of many."""
-_SOLVED = 1e-8
-"""Share of a cost itself to which a solver of convex programs finds it."""
+WORK = 6e6
+"""Rows of programs that an exact search may solve by default: about a minute."""
+_CALL = 100
+"""Rows that a call of a solver costs by itself: small programs take a tenth of a millisecond to a millisecond."""
 
 
 @dataclass(frozen=True)
@@ -82,18 +83,18 @@ def certified(
     if complaint:
         detail = f"{complaint}; {detail}"
         return CertifiedBound(proven, upper, kept, Status.FAILED, seconds, detail, unit, interrupted)
-    # The rounding of a sum of many costs is no gap: without it no bound on costs far from zero would be optimal.
     status = status_between(proven, upper, unit, tolerance)
     return CertifiedBound(proven, upper, kept, status, seconds, detail, unit, interrupted)
 
 
 def status_between(lower: float, value: float, unit: float, tolerance: float) -> Status:
     """OPTIMAL where a value is proven to be within `tolerance` units of the least possible, up to rounding."""
-    return status_at(value - lower, unit + _DIGITS / tolerance * abs(value), tolerance)
+    # Double precision loses a share of 1e-12 of a cost in a sum of many; that is no gap.
+    return status_at(value - lower, unit + 1e-12 / tolerance * abs(value), tolerance)
 
 
 def below(lower: float, value: float, unit: float) -> tuple[float, str]:
-    """A lower bound as it may be claimed beside a value that is reached, and what is wrong with it, if anything.
+    """A lower bound as it may be claimed for a value that is reached, and what is wrong with it, if anything.
 
     A bound above the value by rounding meets it. One that is further above is wrong, or the value is: then
     nothing is claimed, and the text says so.
@@ -107,8 +108,56 @@ def below(lower: float, value: float, unit: float) -> tuple[float, str]:
     """
     if lower <= value:
         return lower, ""
-    if lower - value <= OPTIMAL * unit + _SOLVED * abs(value):
+    # Solvers stop at 1e-9 to 1e-7 of the unit, those of convex programs at 1e-8 of the cost.
+    if lower - value <= OPTIMAL * unit + 1e-8 * abs(value):
         return value, ""
     complaint = f"no bound is claimed: {lower:.12g} was to be proven and {value:.12g} is reached"
     logger.warning("%s", complaint)
     return -np.inf, complaint
+
+
+@dataclass
+class Budget:
+    """Work, counted in rows of programs solved, so that a search ends at the same point on every machine.
+
+    Parameters
+    ----------
+    work : rows that may be solved; a core does about a million in ten seconds.
+    deadline : time of the performance counter; infinite where no time limit was asked for.
+
+    Examples
+    --------
+    >>> budget = Budget(1000)
+    >>> budget.spend(300, times=2)
+    >>> budget.is_over, budget.spend(1), budget.spend(1), budget.is_over
+    (False, None, None, True)
+    """
+
+    work: float
+    deadline: float = np.inf
+    spent: float = 0.0
+
+    @classmethod
+    def of(cls, work: float, time_limit: float | None) -> Budget:
+        """So much work, within so many seconds from now if there is a limit."""
+        return cls(work, np.inf if time_limit is None else time.perf_counter() + time_limit)
+
+    def spend(self, n_rows: int, times: int = 1) -> None:
+        """Take note of programs with so many rows each."""
+        self.spent += (_CALL + n_rows) * times
+
+    def affords(self, n_rows: int) -> int | None:
+        """How many programs (or nodes of a search tree) of so many rows are left, at least one; None for any number."""
+        if np.isinf(self.work):
+            return None
+        return max(int((self.work - self.spent) / (_CALL + n_rows)), 1)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left."""
+        return self.spent >= self.work or self.seconds == 0
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds left, for a solver; None without a time limit."""
+        return None if np.isinf(self.deadline) else max(self.deadline - time.perf_counter(), 0.0)

@@ -1,4 +1,4 @@
-r"""The scenario value of a selection of residuals, with the mixtures that prove it.
+r"""The scenario value of a selection of residuals, with the mixtures that prove it, and floors below every selection.
 
 For a selection S and context i, $v_i(S) = \min_z \max_{j \in S} g(z, \hat f_i + e_j)$ is the cost of
 the convex hull of S. By duality there is a mixture $\lambda$ over S with
@@ -8,16 +8,17 @@ of $v_i(T)$ for *every* selection T that contains the support of $\lambda$, what
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
 
 from polyhedge._support.validation import Array, Indices, Mask
-from polyhedge.learners.budget import Budget
+from polyhedge.learners.exact.bound import Budget
+from polyhedge.learners.paper.model import direction_bounds
 from polyhedge.problems import DecisionProblem, NoSolutionError
+from polyhedge.robust import decide_knowing
 from polyhedge.robust.counterpart import Counterpart
-from polyhedge.solvers.conic import solve_conic
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import Cone, ConicForm, ConicProgram, Status
 
@@ -63,80 +64,6 @@ class HullValues:
     mixtures: tuple[Mixture, ...]
 
 
-def disjoint_mixtures(
-    problem: DecisionProblem, residuals: Array, center: Array, count: int, budget: Budget | None = None
-) -> list[Mixture]:
-    """Proving mixtures of one context with disjoint members, by falling value; fewer when the budget is over.
-
-    Dropping fewer than `count` residuals leaves one of `count` disjoint mixtures whole, so the last
-    value is a floor for every selection; so is the value of a mixture without members.
-    """
-    context = _ContextProgram(problem, residuals, center)
-    available = np.ones(len(residuals), dtype=bool)
-    mixtures: list[Mixture] = []
-    while len(mixtures) < count and not (budget is not None and budget.is_over):
-        mixture = context.solve(available)
-        if budget is not None:
-            budget.spend(len(context.program.b))
-        if mixture is None:
-            break
-        mixtures.append(mixture)
-        available[list(mixture.members)] = False
-        if not mixture.members or not available.any():
-            break
-    return mixtures
-
-
-class _ContextProgram:
-    """Min over z of the max over the available residuals of g(z, f + e_j): a row for each residual and piece."""
-
-    def __init__(self, problem: DecisionProblem, residuals: Array, center: Array) -> None:
-        feasible, outcomes = problem.feasible, center + residuals
-        program, n = feasible.program, len(residuals)
-        n_columns = len(program.c) + 1
-        pieces = problem.structure.pieces
-        self.sees_outcome = pieces.sees_outcome
-        blocks, rhs = [sp.hstack([program.A, sp.csr_array((len(program.b), 1))], format="csr")], [program.b]
-        for k in range(len(pieces)):
-            rows = np.zeros((n, n_columns))
-            rows[:, feasible.z_columns] = outcomes @ pieces.Q[k] + pieces.p[k]
-            rows[:, -1] = -1.0
-            blocks.append(sp.csr_array(rows))
-            rhs.append(-(outcomes @ pieces.q[k] + pieces.c[k]))
-        first = len(program.b)
-        self.n, self.rows = n, np.arange(first, first + n * (len(blocks) - 1))
-        self.program = ConicProgram(
-            c=np.append(program.c, 1.0),
-            A=sp.vstack(blocks, format="csr"),
-            b=np.concatenate(rhs),
-            cones=(*program.cones, Cone("nonneg", len(self.rows))),
-            P=None if program.P is None else sp.block_diag([program.P, sp.csr_array((1, 1))], format="csr"),
-            offset=program.offset,
-        )
-        self.warm = LinearSolver(self.program, varying_rows=self.rows) if self.program.is_linear else None
-
-    def solve(self, available: Mask) -> Mixture | None:
-        """The value with some residuals only, and the residuals whose rows carry multipliers."""
-        in_use = np.tile(available, len(self.rows) // self.n)
-        rhs = np.where(in_use, self.program.b[self.rows], np.inf)
-        if self.warm is not None:
-            self.warm.change_rhs(self.rows, rhs)
-            solution = self.warm.solve()
-        else:
-            keep = np.concatenate([np.arange(self.rows[0]), self.rows[in_use]])
-            cones = (*self.program.cones[:-1], Cone("nonneg", int(in_use.sum())))
-            solution = solve_conic(replace(self.program, A=self.program.A[keep], b=self.program.b[keep], cones=cones))
-        if not np.isfinite(solution.gap):  # no solution, or none that proves a value
-            return None
-        weights = np.zeros(len(self.rows))
-        weights[in_use] = solution.y[self.rows][in_use] if self.warm is not None else solution.y[self.rows[0] :]
-        by_piece = weights.reshape(-1, self.n)[self.sees_outcome]
-        active = np.flatnonzero(by_piece.max(axis=0, initial=0.0) > _WEIGHT)
-        costs = self.program.A[self.rows[in_use]] @ solution.x - self.program.b[self.rows[in_use]]
-        slack = _TOLERANCE * float(np.ptp(costs)) + solution.gap
-        return Mixture(solution.value - slack, tuple(int(j) for j in active))
-
-
 class HullOracle:
     """Evaluate v_i(S) for many selections; residuals that were once active are tried first."""
 
@@ -144,7 +71,7 @@ class HullOracle:
         self, problem: DecisionProblem, residuals: Array, centers: Array, budget: Budget | None = None
     ) -> None:
         self.problem, self.residuals, self.centers = problem, residuals, centers
-        self.budget = budget
+        self.budget = Budget(np.inf) if budget is None else budget
         self.pool: set[int] = set()
 
     def evaluate(self, kept: Mask, contexts: Indices | None = None) -> HullValues:
@@ -154,77 +81,154 @@ class HullOracle:
         directions show to lie outside, until none does.
         """
         chosen = np.arange(len(self.centers)) if contexts is None else contexts
-        pool = self._first_pool(kept)
-        todo, by_context = chosen, {}
+        available, axes = np.flatnonzero(kept), np.eye(self.problem.n_outcomes)
+        extremes = available[(self.residuals[available] @ np.vstack([axes, -axes]).T).argmax(axis=0)]
+        pool = set(extremes.tolist()) | {j for j in self.pool if kept[j]}
+        todo, solved = chosen, dict[int, tuple[float, Array, Mixture]]()
         while len(todo):
             members = np.array(sorted(pool))
             try:
-                solved = self._solve(members, todo)
+                solved |= self._solve(members, todo)
             except NoSolutionError:
                 if len(members) == kept.sum():
                     raise
-                pool = set(np.flatnonzero(kept).tolist())  # a part of the hull may leave the cost unbounded
+                pool = set(available.tolist())  # a part of the hull may leave the cost unbounded
                 continue
-            missing, again = self._violated(kept, members, solved)
-            by_context.update({int(i): s for i, s in zip(todo, solved, strict=True)})
+            missing, again = self._violated(available, members, np.array([solved[int(i)][1] for i in todo]))
             if not missing:
                 break
             pool |= missing
             self.pool |= missing
             todo = todo[again]
-        return HullValues(
-            values=np.array([by_context[int(i)][0] for i in chosen]),
-            z=np.array([by_context[int(i)][1] for i in chosen]).reshape(len(chosen), -1),
-            mixtures=tuple(by_context[int(i)][2] for i in chosen),
-        )
+        values, z, mixtures = zip(*(solved[int(i)] for i in chosen), strict=True)
+        return HullValues(np.array(values), np.array(z).reshape(len(chosen), -1), mixtures)
 
-    def _first_pool(self, kept: Mask) -> set[int]:
-        """Extremes along the axes and whatever was active before, as far as it is kept."""
-        available = np.flatnonzero(kept)
-        axes = np.eye(self.problem.n_outcomes)
-        along = self.residuals[available] @ np.vstack([axes, -axes]).T
-        return {int(available[j]) for j in along.argmax(axis=0)} | {j for j in self.pool if kept[j]}
-
-    def _solve(self, members: Indices, contexts: Indices) -> list[tuple[float, Array, Mixture]]:
+    def _solve(self, members: Indices, contexts: Indices) -> dict[int, tuple[float, Array, Mixture]]:
         counterpart = Counterpart(self.problem, _Hull(self.residuals[members]), 0.0)  # type: ignore[arg-type]
-        if self.budget is not None:
-            self.budget.spend(len(counterpart.parametric.at_zero.b), times=len(contexts))
-        sees_outcome, results = self.problem.structure.pieces.sees_outcome, []
-        for i in contexts:
+        self.budget.spend(len(counterpart.parametric.at_zero.b), times=len(contexts))
+        sees_outcome, solved = self.problem.structure.pieces.sees_outcome, {}
+        for i in contexts.tolist():
             solution = counterpart.solve(self.centers[i])
             if solution.status is Status.FAILED or (solution.status.has_solution and not np.isfinite(solution.gap)):
-                raise RuntimeError(f"Learning context {int(i)} could not be solved: {solution.detail}.")
+                raise RuntimeError(f"Learning context {i} could not be solved: {solution.detail}.")
             if not solution.status.has_solution:
                 raise NoSolutionError(
-                    f"There is no best decision against the residuals of the learning split in context {int(i)}: "
+                    f"There is no best decision against the residuals of the learning split in context {i}: "
                     f"{solution.status}. Check the feasible set and the cost; a decision that lowers the cost without "
                     "limit needs bounds."
                 )
             weights = solution.weighted_auxiliary[sees_outcome].sum(axis=0)
             active = members[np.flatnonzero(weights > _WEIGHT)]
             slack = _TOLERANCE * self.cost_range(solution.z[None], members) + solution.gap
-            mixture = Mixture(solution.value - slack, tuple(int(j) for j in active))
-            results.append((solution.value, solution.z, mixture))
-        return results
+            solved[i] = (solution.value, solution.z, Mixture(solution.value - slack, tuple(active.tolist())))
+        return solved
 
     def cost_range(self, z: Array, members: Indices | None = None) -> float:
         """How much the residuals (some of them) differ in cost at decisions (N, p), in the mean over these."""
         residuals = self.residuals if members is None else self.residuals[members]
         return float(np.ptp(self.problem.structure.pieces.directions(z) @ residuals.T, axis=2).max(axis=1).mean())
 
-    def _violated(
-        self, kept: Mask, members: Indices, solved: list[tuple[float, Array, Mixture]]
-    ) -> tuple[set[int], Mask]:
-        """Cache residuals that exceed the hull of the members along some solution's directions."""
-        z = np.array([solution[1] for solution in solved])
-        available = np.flatnonzero(kept)
+    def _violated(self, available: Indices, members: Indices, z: Array) -> tuple[set[int], Mask]:
+        """Kept residuals that exceed the hull of the members along the directions of some decision."""
         missing: set[int] = set()
-        again = np.zeros(len(solved), dtype=bool)
+        again = np.zeros(len(z), dtype=bool)
         directions = self.problem.structure.pieces.directions(z)
         for piece in range(directions.shape[1]):
             heights = directions[:, piece] @ self.residuals[available].T
             inside = (directions[:, piece] @ self.residuals[members].T).max(axis=1)
             out = heights.max(axis=1) - inside > _TOLERANCE * np.ptp(heights, axis=1)
-            missing |= {int(available[j]) for j in heights[out].argmax(axis=1)} - set(members.tolist())
+            missing |= set(available[heights[out].argmax(axis=1)].tolist()) - set(members.tolist())
             again |= out
         return missing, again
+
+    def disjoint_mixtures(self, context: int, count: int) -> list[Mixture]:
+        """Proving mixtures of one context with disjoint members, by falling value; fewer when the budget is over.
+
+        Dropping fewer than `count` residuals leaves one of `count` disjoint mixtures whole, so the last
+        value is a floor for every selection; so is the value of a mixture without members.
+        """
+        available, mixtures = np.ones(len(self.residuals), dtype=bool), list[Mixture]()
+        while len(mixtures) < count and available.any() and not self.budget.is_over:
+            try:
+                mixtures += self.evaluate(available, np.array([context])).mixtures
+            except (NoSolutionError, RuntimeError):  # few residuals may leave the cost unbounded
+                break
+            if not mixtures[-1].members:
+                break
+            available[list(mixtures[-1].members)] = False
+        return mixtures
+
+
+def floors_of_contexts(problem: DecisionProblem, residuals: Array, centers: Array, n_drop: int) -> Array:
+    r"""A number (m,) for each context below the cost of every selection; -inf where nothing is proven.
+
+    Whatever `n_drop` residuals are dropped, one of `n_drop` + 1 disjoint groups stays whole. A cost that is convex in
+    the outcome is highest at a group's members, so a set that covers a group costs at least as much as any mixture
+    $p_g$ of its members:
+
+    $$v_i(S) \ge \min_g \min_z g(z, \hat f_i + p_g) \ge \min_z g(z, \hat f_i + c) - t, \qquad
+    t = \max_g \max_{v} v^\top (c - p_g),$$
+
+    where v ranges over a box around all directions that the cost can have. One linear program finds the mixtures and
+    the point c with the least t: zero where the hulls of the groups meet, and then no selection can leave out c.
+
+    Examples
+    --------
+    >>> from polyhedge.problems import simplex_linear
+    >>> residuals = np.array([[0.0, 0.0], [1.0, 0.0], [3.0, 3.0], [5.0, 5.0]])
+    >>> floors_of_contexts(simplex_linear([0.0, 0.0]), residuals, np.zeros((1, 2)), n_drop=1).round(6)
+    array([3.])
+    """
+    # About equal groups, dealt from the innermost residual to the outermost.
+    order = np.argsort(np.linalg.norm(residuals - residuals.mean(axis=0), axis=1), kind="stable")
+    groups = [order[k :: n_drop + 1] for k in range(n_drop + 1)]
+    means = np.array([residuals[group].mean(axis=0) for group in groups])
+    try:
+        low, high = direction_bounds(problem, problem.structure.pieces, "A certificate")
+    except ValueError:  # directions without bounds: the groups one by one
+        values = np.min([decide_knowing(problem, centers + mean)[1] for mean in means], axis=0)
+        return np.where(np.isnan(values), -np.inf, values)
+    low, high = low.min(axis=0), high.max(axis=0)
+    candidates = [(means.mean(axis=0), means), *_meeting_points(residuals, groups, low, high)]
+    # The solver only proposes mixtures, the shortfall t is computed from them.
+    steps = [point - mixtures for point, mixtures in candidates]
+    shortfalls = [max(float(np.maximum(step * low, step * high).sum(axis=1).max()), 0.0) for step in steps]
+    best = int(np.argmin(shortfalls))
+    values = decide_knowing(problem, centers + candidates[best][0])[1] - shortfalls[best]
+    return np.where(np.isnan(values), -np.inf, values)
+
+
+def _meeting_points(residuals: Array, groups: list[Indices], low: Array, high: Array) -> list[tuple[Array, Array]]:
+    """The point c (d,) and the mixtures (k, d) with the least shortfall, if the linear program has a solution.
+
+    Minimise t over (weights, c, up, down, t): c - p_g = up_g - down_g, high'up_g - low'down_g <= t.
+    """
+    members, k, d = np.concatenate(groups), len(groups), residuals.shape[1]
+    n, points = len(members), residuals[members]
+    group_of = np.repeat(np.arange(k), [len(group) for group in groups])
+    reach = float(np.abs([low, high]).max()) or 1.0
+    sums = sp.csr_array((np.ones(n), (group_of, np.arange(n))), shape=(k, n))
+    rows, columns = (group_of[:, None] * d + np.arange(d)).ravel(), np.repeat(np.arange(n), d)
+    mixed = sp.csr_array((points.ravel(), (rows, columns)), shape=(k * d, n))
+    steps, same = sp.eye_array(k * d, format="csr"), sp.csr_array(np.tile(np.eye(d), (k, 1)))
+    up, down = (sp.kron(sp.eye_array(k), side[None] / reach) for side in (high, -low))
+    blocks = [
+        [sums, None, None, None, sp.csr_array((k, 1))],
+        [-mixed, same, -steps, steps, None],
+        [None, None, up, down, sp.csr_array(-np.ones((k, 1)))],
+        [-sp.eye_array(n), None, None, None, None],
+        [None, None, -steps, None, None],
+        [None, None, None, -steps, None],
+    ]
+    A = sp.csr_array(sp.block_array(blocks))
+    b = np.concatenate([np.ones(k), np.zeros(A.shape[0] - k)])
+    cones = Cone("zero", k + k * d), Cone("nonneg", len(b) - k - k * d)
+    program = ConicProgram(c=np.eye(1, A.shape[1], A.shape[1] - 1)[0], A=A, b=b, cones=cones)
+    solution = LinearSolver(program).solve()
+    if not solution.status.has_solution:
+        return []
+    weights = np.maximum(solution.x[:n], 0.0)
+    weights /= np.bincount(group_of, weights, minlength=k)[group_of]
+    mixtures = np.zeros((k, d))
+    np.add.at(mixtures, group_of, weights[:, None] * points)
+    return [(solution.x[n : n + d], mixtures)]

@@ -10,26 +10,21 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from polyhedge._support.validation import Array, Indices, check_count
-from polyhedge.data.splits import evenly_chosen
-from polyhedge.learners.result import LearnResult, Needs
-from polyhedge.learners.samples import Samples
-from polyhedge.learners.scales import standard_deviations
+from polyhedge._support.validation import Array, check_count
+from polyhedge.learners.samples import LearnResult, Needs, Samples, standard_deviations
+from polyhedge.learners.starts import principal_frame
 from polyhedge.problems import NoSolutionError
 from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.program import Status
 
 logger = logging.getLogger(__name__)
-
-# Without pieces each of some hundred boxes takes a conic program a context.
-_FEW_CONTEXTS = 12
 
 
 @dataclass(frozen=True)
@@ -63,7 +58,7 @@ class PcaBox:
         shape = at_learning_radius(samples, box(principal_frame(samples.residuals), samples.residuals))
         return LearnResult(
             set=shape,
-            objective=scored_objective(samples, shape, self.max_contexts),
+            objective=mean_cost(samples, shape, self.max_contexts),
             status=Status.OPTIMAL,
             seconds=time.perf_counter() - began,
             detail="box along the principal components of the learning residuals",
@@ -155,7 +150,7 @@ class RotatedBoxGrid:
 
     def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
         """Learn from the learning split only; see `Learner`."""
-        contexts = scored_contexts(samples, self.max_contexts)
+        contexts = samples.scored_contexts(self.max_contexts)
         return _best_box(
             self, samples, lambda shape: samples.value(shape, contexts), "mean worst-case cost", random_state
         )
@@ -190,7 +185,7 @@ def _best_box(
     best = at_learning_radius(samples, grid[0]) if best is None else best
     return LearnResult(
         set=best,
-        objective=_finite_objective(samples, best, settings.max_contexts),
+        objective=mean_cost(samples, best, settings.max_contexts, must_be_finite=True),
         status=Status.STOPPED_EARLY if stopped else Status.OPTIMAL,
         seconds=time.perf_counter() - began,
         trace=tuple(trace),
@@ -200,42 +195,22 @@ def _best_box(
     )
 
 
-def _finite_objective(samples: Samples, shape: Polyhedron, max_contexts: int | None) -> float:
-    value = scored_objective(samples, shape, max_contexts)
-    if not np.isfinite(value):
-        raise NoSolutionError(
-            "The best box of the grid has no finite worst-case cost on the whole learning split. "
-            f"{_complaint(samples, shape, max_contexts)}"
-        )
-    return value
-
-
-def scored_objective(samples: Samples, shape: Polyhedron, max_contexts: int | None) -> float:
+def mean_cost(samples: Samples, shape: Polyhedron, max_contexts: int | None, *, must_be_finite: bool = False) -> float:
     """The objective over some contexts, inf where one of them has no decision; an error where none has."""
-    contexts = scored_contexts(samples, max_contexts)
+    contexts = samples.scored_contexts(max_contexts)
     value = samples.value(shape, contexts)
     if np.isfinite(value):
         return value
     decisions = decide(samples.problem, shape, samples.radius(shape), samples.centers[contexts])
-    if not np.isfinite(decisions.cost_bound).any():
-        raise NoSolutionError(
-            f"No context of the learning split has a decision. {_complaint(samples, shape, max_contexts)}"
+    if must_be_finite or not np.isfinite(decisions.cost_bound).any():
+        what = (
+            "The best box of the grid has no finite worst-case cost on the whole learning split"
+            if must_be_finite
+            else "No context of the learning split has a decision"
         )
+        advice = "Relax the constraints, bound the decision or drop such rows."
+        raise NoSolutionError(f"{what}. {decisions.complaint()}. {advice}")
     return value
-
-
-def _complaint(samples: Samples, shape: Polyhedron, max_contexts: int | None) -> str:
-    contexts = scored_contexts(samples, max_contexts)
-    decisions = decide(samples.problem, shape, samples.radius(shape), samples.centers[contexts])
-    return f"{decisions.complaint()}. Relax the constraints, bound the decision or drop such rows."
-
-
-def scored_contexts(samples: Samples, max_contexts: int | None) -> Indices:
-    """An even choice of learning contexts; few where the cost has no piece list and each is expensive."""
-    n = samples.n_contexts
-    limit = n if max_contexts is None else check_count(max_contexts, "max_contexts", minimum=1)
-    limit = limit if samples.problem.structure.has_pieces else min(limit, _FEW_CONTEXTS)
-    return evenly_chosen(n, limit)
 
 
 def box(frame: Array, residuals: Array, aspects: Array | None = None) -> Polyhedron:
@@ -257,12 +232,6 @@ def at_learning_radius(samples: Samples, shape: Polyhedron) -> Polyhedron:
     return Polyhedron(shape.W, shape.b - samples.radius(shape))
 
 
-def principal_frame(residuals: Array) -> Array:
-    """Principal components (d, d) of the residuals as rows."""
-    d = residuals.shape[1]
-    return np.linalg.eigh(np.cov(residuals.T).reshape(d, d))[1].T
-
-
 def rotated_boxes(
     residuals: Array, n_angles: int, n_aspects: int, max_aspect: float, rng: np.random.Generator
 ) -> list[Polyhedron]:
@@ -274,30 +243,17 @@ def rotated_boxes(
     d = residuals.shape[1]
     if d == 1:
         return [box(np.eye(1), residuals)]
-    frames = _planar_frames(n_angles) if d == 2 else _random_frames(d, n_angles, rng)
-    return [box(frame, residuals, aspects) for frame in frames for aspects in _aspects(d, n_aspects, max_aspect, rng)]
-
-
-def _planar_frames(n_angles: int) -> Iterable[Array]:
-    # A quarter turn swaps the two directions, which the aspect grid does too: angles end before 90 degrees.
-    for angle in np.arange(n_angles) * np.pi / (2 * n_angles):
-        cos, sin = np.cos(angle), np.sin(angle)
-        yield np.array([[cos, sin], [-sin, cos]])
-
-
-def _random_frames(d: int, n_frames: int, rng: np.random.Generator) -> Iterable[Array]:
-    yield np.eye(d)
-    for _ in range(n_frames - 1):
-        Q, R = np.linalg.qr(rng.standard_normal((d, d)))
-        yield Q * np.sign(np.diag(R))
-
-
-def _aspects(d: int, n_aspects: int, max_aspect: float, rng: np.random.Generator) -> Iterable[Array]:
-    """Factors on the half-widths whose ratios lie between 1 / max_aspect and max_aspect."""
     if d == 2:
+        # A quarter turn swaps the two directions, which the aspect grid does too: angles end before 90 degrees.
+        angles = np.arange(n_angles) * np.pi / (2 * n_angles)
+        frames = [np.array([[np.cos(a), np.sin(a)], [-np.sin(a), np.cos(a)]]) for a in angles]
         ratios = np.geomspace(1 / max_aspect, max_aspect, n_aspects) if n_aspects > 1 else np.ones(1)
-        yield from np.column_stack([np.sqrt(ratios), 1 / np.sqrt(ratios)])
-        return
-    yield np.ones(d)
-    largest = np.log(max_aspect) / 2
-    yield from np.exp(rng.uniform(-largest, largest, (n_aspects - 1, d)))
+        aspects = np.column_stack([np.sqrt(ratios), 1 / np.sqrt(ratios)])
+        return [box(frame, residuals, each) for frame in frames for each in aspects]
+    boxes, largest = [], np.log(max_aspect) / 2
+    for k in range(n_angles):
+        Q, R = np.linalg.qr(rng.standard_normal((d, d))) if k else (np.eye(d), np.eye(d))
+        frame = Q * np.sign(np.diag(R))
+        aspects = np.exp(rng.uniform(-largest, largest, (n_aspects - 1, d)))
+        boxes += [box(frame, residuals, each) for each in (np.ones(d), *aspects)]
+    return boxes

@@ -19,37 +19,50 @@ $p_j > 0$, which gives the conditional cut
 
 $$g(z, \hat f + e^h) \le \eta + M \sum_{j : p_j > 0} (1 - t_j).$$
 
-The master over (z, t, eta) is linear (convex) in z with n binaries and no product of variables.
+The master over (z, t, eta) is linear (convex) in z with n binaries and no product of variables:
+
+$$\min_{z, t, \eta}\ \frac1m\sum_i \eta_i \quad\text{s.t.}\quad
+g(z_i, \hat f_i + e^h) \le \eta_i + M_h \sum_{j \in S_h} (1 - t_j)\ \text{for every cut } h \text{ of context } i$$
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any, ClassVar, NamedTuple
 
 import cvxpy as cp
 import numpy as np
 from scipy.spatial import ConvexHull, QhullError
 
 from polyhedge._support.validation import Array, Indices
-from polyhedge.learners.budget import WORK, Budget
-from polyhedge.learners.exact.bound import below
-from polyhedge.learners.paper.big_m import ModelRows
-from polyhedge.learners.paper.ccg_master import Cut, Limits, Master, MasterSolution, RunResult
-from polyhedge.learners.paper.ccg_printed import learn_as_printed
-from polyhedge.learners.paper.miqcp import Contexts, model_contexts
-from polyhedge.learners.result import LearnResult, Needs
-from polyhedge.learners.samples import Samples
-from polyhedge.learners.scaling import in_one_unit
+from polyhedge.learners.exact.bound import WORK, Budget, below
+from polyhedge.learners.paper.model import (
+    CentredResiduals,
+    Contexts,
+    ModelRows,
+    add_set,
+    direction_bounds,
+    excess_over_selected,
+    for_contexts,
+)
+from polyhedge.learners.samples import LearnResult, Needs, Samples
+from polyhedge.learners.scaling import standardised
 from polyhedge.learners.starts import axis_box, check_n_facets, closed, without_noise
 from polyhedge.problems import Curvature, DecisionProblem, NoSolutionError, Pieces
 from polyhedge.problems.feasible_set import compile_feasible_program
+from polyhedge.robust import Adversary
 from polyhedge.robust.scenarios import best_against
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.linear import maximise_linear
-from polyhedge.solvers.program import Status, status_at
+from polyhedge.solvers.program import Solution, Status, status_at
 from polyhedge.solvers.solve import solve
+
+_MAX_CORNER_DECISIONS = 10
+"""Corners of a box around the decisions double with each of them."""
 
 
 @dataclass(frozen=True)
@@ -107,18 +120,18 @@ class CCG:
     time_limit: float | None = None
     as_printed: bool = False
 
-    @in_one_unit
+    @standardised(each_outcome=False)
     def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
         """Learn from the learning split only; see `Learner`."""
         began = time.perf_counter()
-        _check_supported(samples.problem)
-        chosen, about = model_contexts(self.contexts, samples.centers, np.random.default_rng(random_state))
-        samples = replace(samples, centers=chosen)
-        samples.radius(axis_box(samples))  # too few samples for alpha are an error here, not inside a master
-        limits = Limits(self.tolerance, self.max_iterations, Budget.of(self.max_work, self.time_limit))
+        for name in ("uncertain_constraints", "outcome_support"):
+            if getattr(samples.problem, name) is not None:
+                raise ValueError(f"CCG does not apply to problems with {name}. Use Descent.")
+        samples, about = for_contexts(samples, self.contexts, random_state)
+        limits = _Limits(self.tolerance, self.max_iterations, Budget.of(self.max_work, self.time_limit))
         if self.as_printed:
             check_n_facets(self.n_facets, samples.problem.n_outcomes)
-            run = learn_as_printed(samples, limits, self.n_facets)
+            run = _learn_as_printed(samples, limits, self.n_facets)
         else:
             run = _Valid(samples, limits).run()
         shape = closed(samples, samples.normalised(run.shape))
@@ -135,17 +148,27 @@ class CCG:
         )
 
 
-def _check_supported(problem: DecisionProblem) -> None:
-    for given, name in (
-        (problem.uncertain_constraints, "uncertain_constraints"),
-        (problem.outcome_support, "outcome_support"),
-    ):
-        if given is not None:
-            raise ValueError(f"CCG does not apply to problems with {name}. Use Descent.")
+class _Limits(NamedTuple):
+    """When to stop: at zeta - eta <= tolerance, after so many iterations, or when the budget is spent."""
+
+    tolerance: float
+    max_iterations: int
+    budget: Budget
+
+
+class _RunResult(NamedTuple):
+    """What a run of masters and adversaries ends with; `unit` is the spread of costs over the residuals."""
+
+    shape: Polyhedron
+    lower_bound: float
+    status: Status
+    trace: tuple[float, ...]
+    detail: str
+    unit: float = 0.0
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _Planned:
     """Decisions, the residuals they are planned for, and their worst costs over the hull of these."""
 
     z: Array
@@ -160,13 +183,13 @@ class _Plan:
 class _Valid:
     """Conditional cuts; the master's value is a lower bound."""
 
-    def __init__(self, samples: Samples, limits: Limits) -> None:
+    def __init__(self, samples: Samples, limits: _Limits) -> None:
         self.samples, self.problem, self.limits = samples, samples.problem, limits
         self.master, self.unit = Master(samples), 0.0
 
-    def run(self) -> RunResult:
+    def run(self) -> _RunResult:
         limits, trace = self.limits, list[float]()
-        best = self._first_policy()
+        best = self._first_plan()
         # Where residuals cannot differ in cost, all selections cost the same, and no master is needed.
         lower = best.value if self.problem.structure.has_pieces and not self.unit else -np.inf
         allowed = limits.tolerance * self.unit
@@ -185,9 +208,9 @@ class _Valid:
             trace.append(best.value)
         status = status_at(best.value - lower, self.unit, limits.tolerance)
         detail = f"{len(trace)} iterations, {len(self.master.cuts)} scenarios, bound valid for every convex set"
-        return RunResult(self._shape(best), lower, status, tuple(trace), detail, self.unit)
+        return _RunResult(self._shape(best), lower, status, tuple(trace), detail, self.unit)
 
-    def _first_policy(self) -> _Plan:
+    def _first_plan(self) -> _Planned:
         """Decisions against the mean residual; cuts that bound every level from below."""
         samples = self.samples
         middle = samples.residuals.mean(axis=0)
@@ -221,16 +244,16 @@ class _Valid:
         excess = (self._costs_at(z) - levels[:, None]).max(axis=0)
         return np.sort(np.argsort(excess, kind="stable")[: self.samples.rank])
 
-    def _plan(self, z: Array, selected: Indices) -> _Plan:
-        return _Plan(z, selected, np.array([w for w, _ in self._worst_points(z, selected)]))
+    def _plan(self, z: Array, selected: Indices) -> _Planned:
+        return _Planned(z, selected, np.array([w for w, _ in self._worst_points(z, selected)]))
 
-    def _separate(self, answer: MasterSolution, selected: Indices) -> _Plan:
+    def _separate(self, answer: MasterSolution, selected: Indices) -> _Planned:
         """The adversary: a cut for every context whose cost over the hull exceeds its level."""
         worst = self._worst_points(answer.z, selected)
         for i, (value, cut) in enumerate(worst):
             if value > answer.levels[i] + 0.1 * self.limits.tolerance * self.unit:
                 self.master.cuts.append(cut)
-        return _Plan(answer.z, selected, np.array([value for value, _ in worst]))
+        return _Planned(answer.z, selected, np.array([value for value, _ in worst]))
 
     def _worst_points(self, z: Array, selected: Indices) -> list[tuple[float, Cut]]:
         if self.problem.curvature is Curvature.CONCAVE:
@@ -255,7 +278,7 @@ class _Valid:
         used = np.flatnonzero(weights)
         return solution.gap - solution.value, Cut(i, weights[used] @ E[used], selected[used])
 
-    def _shape(self, plan: _Plan) -> Polyhedron:
+    def _shape(self, plan: _Planned) -> Polyhedron:
         if not self.problem.structure.has_pieces:
             return self._hull(plan.selected)
         shape = self._level_sets(plan, self.problem.structure.pieces)
@@ -265,7 +288,7 @@ class _Valid:
         box = axis_box(self.samples)
         return Polyhedron(box.W, -(self.samples.residuals[plan.selected] @ box.W.T).max(axis=0))
 
-    def _level_sets(self, plan: _Plan, pieces: Pieces) -> Polyhedron | None:
+    def _level_sets(self, plan: _Planned, pieces: Pieces) -> Polyhedron | None:
         """{e : every piece of every context costs at most the plan's worst}; None without any facet."""
         centers = self.samples.centers
         total = self.problem.evaluate(plan.z, centers)
@@ -308,3 +331,218 @@ def _few_weights(E: Array, weights: Array) -> Array:
     _, vertices = maximise_linear(rows, limits, -distance[None])
     basic = np.where(vertices[0] > 1e-9, vertices[0], 0.0) if np.isfinite(vertices).all() else weights
     return np.asarray(basic / basic.sum())
+
+
+def _learn_as_printed(samples: Samples, limits: _Limits, n_facets: int) -> _RunResult:
+    r"""Algorithm 1 with the master as printed: every scenario stays inside the set.
+
+    $$\min_{W, q, z, t, \eta}\ \eta \quad\text{s.t.}\quad g(z, \hat f + e^h) \le \eta,\ W e^h \le q\ \text{for all } h,
+    \quad (W, q, t) \text{ covers } c_n \text{ residuals}$$
+
+    Its value bounds nothing. The scenarios $e^h$ start with the prediction itself, and the worst outcome is sought
+    within a far box, because nothing else bounds it.
+    """
+    units = CentredResiduals.of(samples.residuals)
+    far = 2.0 * float(np.abs(units.residuals).max())
+    shape = axis_box(samples)
+    box = Polyhedron.from_halfspaces(shape.W, far + shape.W @ units.middle)
+    master, scenarios = Master(samples), [np.zeros(samples.problem.n_outcomes)]
+    unit = abs(samples.value(shape) - samples.nominal_cost)
+    status, trace = Status.STOPPED_EARLY, list[float]()
+    while len(trace) < limits.max_iterations and not limits.budget.is_over:
+        rows = ModelRows()
+        points = (np.array(scenarios) - units.middle) / units.scale
+        reach = far * len(units.scale) + float(np.abs(points[0]).sum())
+        columns = add_set(rows, units.residuals, samples.rank, n_facets, reach)
+        for e, k in product(points, range(n_facets)):
+            rows.at_most([*columns.W[k], columns.q[k]], [*e, -1.0], 0.0)
+        master.cuts = [Cut(i, e) for i in range(len(samples.centers)) for e in scenarios]
+        answer = master.solve(rows, columns.t, limits.budget)
+        if not answer.solution.status.has_solution:
+            break
+        W = answer.x[columns.W] / units.scale
+        shape = Polyhedron.from_halfspaces(W, answer.x[columns.q] + W @ units.middle)
+        worst = _printed_worst(samples, answer.z, shape, box)
+        trace.append(float(np.mean([value for value, _ in worst])))
+        if trace[-1] - float(answer.levels.mean()) <= limits.tolerance * unit:
+            status = Status.OPTIMAL
+            break
+        fresh = [e for (value, e), level in zip(worst, answer.levels, strict=True) if value > level]
+        if all(min(np.abs(e - old).max() for old in scenarios) < 1e-9 for e in fresh):
+            break
+        scenarios += fresh
+    detail = f"printed master, {len(trace)} iterations: zeta - eta certifies the decision, not the set"
+    return _RunResult(shape, -np.inf, status, tuple(trace), detail)
+
+
+def _printed_worst(samples: Samples, z: Array, shape: Polyhedron, box: Polyhedron) -> list[tuple[float, Array]]:
+    """The printed subproblem around each prediction, within the far box."""
+    both = Polyhedron(np.vstack([shape.W, box.W]), np.concatenate([shape.b, box.b]))
+    cases = []
+    for z_i, center in zip(z, samples.centers, strict=True):
+        worst = Adversary(samples.problem, both, 0.0, center).worst_case(z_i)
+        cases.append((worst.value, worst.outcome - center))
+    return cases
+
+
+@dataclass
+class Cut:
+    """The cost at residual `point` counts in context `context` if all residuals of `support` are selected."""
+
+    context: int
+    point: Array
+    support: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class MasterSolution:
+    """Decisions (m, p) and levels (m,) of the contexts; `x` are all columns."""
+
+    solution: Solution
+    z: Array
+    levels: Array
+    x: Array
+
+
+class Master:
+    """min of the mean level over (z, t, levels) subject to cuts; the printed one also over (W, b)."""
+
+    def __init__(self, samples: Samples) -> None:
+        self.samples, structure = samples, samples.problem.structure
+        self.costs: _Costs = _PieceCosts(samples, structure.pieces) if structure.has_pieces else _GeneralCosts(samples)
+        self.cuts: list[Cut] = []
+
+    def solve(self, rows: ModelRows, t: Indices, budget: Budget) -> MasterSolution:
+        """Complete rows that hold the columns t (and perhaps a set) by the cuts of each context, and solve."""
+        centers = self.samples.centers
+        weight = 1.0 / len(centers)
+        levels = rows.columns(len(centers), -np.inf, np.inf, cost=weight)
+        z_columns = []
+        for i, center in enumerate(centers):
+            cuts = [cut for cut in self.cuts if cut.context == i]
+            points = np.array([cut.point for cut in cuts]).reshape(len(cuts), -1)
+            z, by_cut = self.costs.embed(rows, center, points, weight)
+            z_columns.append(z)
+            for cut, cost_rows in zip(cuts, by_cut, strict=True):
+                M = self.costs.big_m(i, cut) if len(cut.support) else 0.0
+                for columns, values, constant in cost_rows:
+                    rows.at_most(
+                        [*columns, levels[i], *t[cut.support]],
+                        [*values, -1.0, *np.full(len(cut.support), M)],
+                        M * len(cut.support) - constant,
+                    )
+        program = rows.conic()
+        n_rows = len(program.b)
+        solution = solve(program, time_limit=budget.seconds, max_nodes=budget.affords(n_rows))
+        budget.spend(n_rows, times=1 + solution.n_nodes)
+        z = solution.x[np.array(z_columns)]
+        whole = solution.x[levels] + self.costs.outside_rows(z) if solution.status.has_solution else solution.x[levels]
+        return MasterSolution(solution, z, whole, solution.x)
+
+
+_Rows = list[tuple[Sequence[int], Sequence[float], float]]
+
+
+class _Costs(ABC):
+    """How a cost enters the master: as columns and rows for the cuts of one context.
+
+    `reach` is how much residuals can differ in cost at any decision, as far as that is known.
+    """
+
+    reach: float
+
+    @abstractmethod
+    def embed(self, rows: ModelRows, center: Array, points: Array, weight: float) -> tuple[Indices, list[_Rows]]:
+        """Columns of z, and for each point rows (columns, values, constant) whose maximum is its cost."""
+
+    @abstractmethod
+    def big_m(self, context: int, cut: Cut) -> float:
+        """How far the cost can exceed the context's level where the cut is switched off."""
+
+    def outside_rows(self, z: Array) -> Array:
+        """The part of the cost of each decision that stands in the objective and not in the rows."""
+        return np.zeros(len(z))
+
+
+class _PieceCosts(_Costs):
+    """g_0 in the objective, one row for each piece."""
+
+    def __init__(self, samples: Samples, pieces: Pieces) -> None:
+        self.problem, self.pieces = samples.problem, pieces
+        low, high = direction_bounds(samples.problem, pieces, "CCG")
+        self.M = excess_over_selected(samples.residuals, low, high, samples.rank)
+        self.reach = float(self.M.max())
+
+    def embed(self, rows: ModelRows, center: Array, points: Array, weight: float) -> tuple[Indices, list[_Rows]]:
+        feasible, pieces = self.problem.feasible, self.pieces
+        z = rows.embed(feasible.program, weight)[feasible.z_columns]
+        slopes = np.einsum("ldp,sd->slp", pieces.Q, center + points) + pieces.p
+        constants = (center + points) @ pieces.q.T + pieces.c
+        return z, [
+            [(z.tolist(), slope, float(constant)) for slope, constant in zip(*of_point, strict=True)]
+            for of_point in zip(slopes, constants, strict=True)
+        ]
+
+    def big_m(self, context: int, cut: Cut) -> float:
+        return float(self.M[cut.support].max())
+
+    def outside_rows(self, z: Array) -> Array:
+        u = np.zeros((len(z), self.problem.n_outcomes))
+        return self.problem.evaluate(z, u) - self.pieces.evaluate(z, u)
+
+
+class _GeneralCosts(_Costs):
+    """One epigraph column for each point, compiled through CVXPY."""
+
+    reach = 0.0
+
+    def __init__(self, samples: Samples) -> None:
+        self.problem, self.samples = samples.problem, samples
+        self.corners = _corners(samples.problem)
+        self.lowest = [self._lowest_level(center) for center in samples.centers]
+
+    def _lowest_level(self, center: Array) -> float:
+        """No selection of c_n residuals costs less than the c_n-th smallest of their own best costs."""
+        solutions = [best_against(self.problem, (center + e)[None])[0] for e in self.samples.residuals]
+        costs = [solution.value - solution.gap if solution.status.has_solution else np.nan for solution in solutions]
+        if np.isnan(costs).any():
+            raise NoSolutionError(
+                "CCG needs a least cost at every outcome, and one of a learning residual has none: "
+                f"{solutions[int(np.argmax(np.isnan(costs)))].status}. Add bounds to the decision, or use Descent."
+            )
+        return float(np.partition(costs, self.samples.rank - 1)[self.samples.rank - 1])
+
+    def embed(self, rows: ModelRows, center: Array, points: Array, weight: float) -> tuple[Indices, list[_Rows]]:
+        problem = self.problem
+        variables, certain = problem.written.variables, problem.written.certain
+        costs = [problem.cost_at(None, center + e) for e in points]
+        compiled = compile_feasible_program(variables, cp.Constant(0.0), certain, costs)
+        x = rows.embed(compiled.program, weight)
+        return x[compiled.z_columns], [
+            [([], [], float(cost.value))] if column < 0 else [([int(x[column])], [1.0], 0.0)]
+            for column, cost in zip(compiled.epigraph_columns, costs, strict=True)
+        ]
+
+    def big_m(self, context: int, cut: Cut) -> float:
+        outcome = self.samples.centers[context] + cut.point
+        highest = self.problem.evaluate(self.corners, np.tile(outcome, (len(self.corners), 1))).max()
+        if not np.isfinite(highest):
+            raise ValueError(
+                "CCG bounds a cost without affine pieces at the corners of the feasible set's box, and it has no value "
+                "at one of them. Use Descent."
+            )
+        return max(float(highest) - self.lowest[context], 0.0)
+
+
+def _corners(problem: DecisionProblem) -> Array:
+    """Corners of a box around Z: a cost convex in z is highest at one of them."""
+    if problem.n_decisions > _MAX_CORNER_DECISIONS:
+        raise ValueError(
+            f"CCG bounds a cost without affine pieces at the corners of the feasible set's box, which takes at most "
+            f"{_MAX_CORNER_DECISIONS} decisions, got {problem.n_decisions}. Use Descent."
+        )
+    axes = np.eye(problem.n_decisions)[None]
+    d = problem.n_decisions
+    as_pieces = Pieces(Q=axes, q=np.zeros((1, d)), p=np.zeros((1, d)), c=np.zeros(1))
+    low, high = direction_bounds(problem, as_pieces, "CCG")
+    return np.array(list(product(*zip(low[0], high[0], strict=True))))

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -21,17 +20,18 @@ import numpy as np
 
 from polyhedge._support.validation import Array, Indices
 from polyhedge.learners.exact.bound import below
-from polyhedge.learners.paper.big_m import (
+from polyhedge.learners.paper.model import (
+    CentredResiduals,
+    Contexts,
     ModelRows,
     add_set,
     direction_bounds,
     excess_over_selected,
+    for_contexts,
     solve_with_fixed,
-    standardised,
 )
-from polyhedge.learners.result import LearnResult, Needs
-from polyhedge.learners.samples import Samples
-from polyhedge.learners.scaling import in_one_unit
+from polyhedge.learners.samples import LearnResult, Needs, Samples
+from polyhedge.learners.scaling import standardised
 from polyhedge.learners.starts import axis_box, check_n_facets, closed, one_sided, without_noise
 from polyhedge.problems import DecisionProblem, Pieces
 from polyhedge.robust import decide
@@ -41,9 +41,8 @@ from polyhedge.solvers.program import Solution, Status
 
 logger = logging.getLogger(__name__)
 
-# A block of multipliers for each piece: the program is hopeless long before.
-MAX_PIECES = 64
-Contexts = str | int | Sequence[int] | Indices | None
+_MAX_PIECES = 64
+"""A block of multipliers for each piece: the program is hopeless long before."""
 
 
 @dataclass(frozen=True)
@@ -121,17 +120,15 @@ class MIQCP:
     relative_gap: float = 1e-4
     multiplier_bound: float = 4.0
 
-    @in_one_unit
+    @standardised(each_outcome=False)
     def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
         """Learn from the learning split only; see `Learner`."""
         began = time.perf_counter()
         check_n_facets(self.n_facets, samples.problem.n_outcomes)
-        pieces = check_supported(samples.problem, "MIQCP")
+        pieces = _supported_pieces(samples.problem)
         available_backend(self.backend)
-        chosen, about = model_contexts(self.contexts, samples.centers, np.random.default_rng(random_state))
-        every, samples = samples, replace(samples, centers=chosen)
-        self._check_normalisation(len(chosen), len(pieces))
-        samples.radius(axis_box(samples))  # too few samples for alpha are an error here, not inside the model
+        every, (samples, about) = samples, for_contexts(samples, self.contexts, random_state)
+        self._check_normalisation(samples.n_contexts, len(pieces))
         model = _Model(self, samples, pieces)
         start = _best_start(model, every)
         nominal = samples.nominal_cost
@@ -144,7 +141,7 @@ class MIQCP:
             time_limit=self.time_limit,
             relative_gap=self.relative_gap,
             absolute_gap=1e-3 * self.relative_gap * (unit or 1.0),
-            use_nlp=len(chosen) == 1,
+            use_nlp=samples.n_contexts == 1,
         )
         solution = replace(solution, value=solution.value + nominal, lower_bound=solution.lower_bound + nominal)
         return self._result(model, start, solution, about, began)
@@ -197,14 +194,14 @@ class MIQCP:
         return self.n_facets >= n_directions and self.multiplier_bound >= 1
 
 
-def check_supported(problem: DecisionProblem, learner: str) -> Pieces:
+def _supported_pieces(problem: DecisionProblem) -> Pieces:
     """The cost's pieces, or an error that says why the problem has no exact bilinear model."""
     reason = None
     kinds = {cone.kind for cone in problem.feasible.program.cones if cone.size} - {"zero", "nonneg"}
     if not problem.structure.has_pieces:
         reason = f"the cost is {problem.curvature} in the outcome without a short list of affine pieces"
-    elif len(problem.structure.pieces) > MAX_PIECES:
-        reason = f"the cost has {len(problem.structure.pieces)} pieces, more than {MAX_PIECES}"
+    elif len(problem.structure.pieces) > _MAX_PIECES:
+        reason = f"the cost has {len(problem.structure.pieces)} pieces, more than {_MAX_PIECES}"
     elif problem.uncertain_constraints is not None:
         reason = "there are uncertain constraints"
     elif problem.outcome_support is not None:
@@ -212,27 +209,8 @@ def check_supported(problem: DecisionProblem, learner: str) -> Pieces:
     elif kinds:
         reason = f"g_0 or the feasible set need {sorted(kinds)} cones (linear rows and quadratic costs are fine)"
     if reason is not None:
-        raise ValueError(f"{learner} does not apply: {reason}. Use Descent, or Scenario for a certified bound.")
+        raise ValueError(f"MIQCP does not apply: {reason}. Use Descent, or Scenario for a certified bound.")
     return problem.structure.pieces
-
-
-def model_contexts(contexts: Contexts, centers: Array, rng: np.random.Generator) -> tuple[Array, str]:
-    """The predictions a model plans for, and what they are in words."""
-    n = len(centers)
-    if contexts is None:
-        return centers, f"all {n} contexts"
-    if isinstance(contexts, str):
-        if contexts != "mean":
-            raise ValueError(f"contexts must be 'mean', a number, indices or None, got {contexts!r}.")
-        return centers.mean(axis=0)[None], "the mean prediction"
-    if isinstance(contexts, (int, np.integer)):
-        if not 1 <= contexts <= n:
-            raise ValueError(f"contexts must be between 1 and the {n} learning samples, got {contexts}.")
-        return centers[np.sort(rng.choice(n, size=contexts, replace=False))], f"{contexts} random contexts"
-    chosen = np.asarray(contexts)
-    if chosen.ndim != 1 or chosen.dtype.kind not in "iu" or not len(chosen):
-        raise ValueError(f"contexts must be 'mean', a number, indices or None, got {contexts!r}.")
-    return centers[chosen], f"{len(chosen)} given context(s)"
 
 
 @dataclass(frozen=True)
@@ -263,7 +241,7 @@ class _Model:
     def __init__(self, settings: MIQCP, samples: Samples, pieces: Pieces) -> None:
         self.samples, self.pieces = samples, pieces
         self.K, self.d, self.L = settings.n_facets, samples.problem.n_outcomes, len(pieces)
-        self.standard, self.middle, self.scale = standardised(samples.residuals)
+        self.standard, self.middle, self.scale = CentredResiduals.of(samples.residuals)
         low, high = direction_bounds(samples.problem, pieces, "MIQCP")
         self.low, self.high = low * self.scale, high * self.scale
         reach = max(float(np.abs(self.low).max()), float(np.abs(self.high).max()))

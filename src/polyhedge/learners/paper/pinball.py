@@ -11,7 +11,7 @@ outcome $y^\ell$ held fixed. The cost then depends on z alone: its derivative in
 would learn from the pinball loss only, which knows nothing of the decision. The objective above it, (23) in the paper,
 has the maximum itself. So this module differentiates the maximum: by the envelope theorem, with the multipliers
 $\lambda_i$ of the facets at the worst residual $e_i$, the cost has the derivatives $1^\top\lambda_i$ in r, $-\lambda_i$
-in b and $-\lambda_i e_i^\top$ in W (`pinball_surrogate.py`).
+in b and $-\lambda_i e_i^\top$ in W (`surrogate_gradient`).
 
 What the paper leaves open: $\Theta$ are the unit rows (without a normalisation the penalty has no meaning), and the
 projection divides each row of W by its norm; every context of the learning split has a decision of its own, stepped
@@ -34,25 +34,33 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import combinations
+from math import comb
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
-from polyhedge._support.validation import Array, check_count
-from polyhedge.learners.paper.decision_steps import decision_step
-from polyhedge.learners.paper.pinball_surrogate import PinballState, contexts_of, far_box, surrogate_gradient
-from polyhedge.learners.result import LearnResult, Needs
-from polyhedge.learners.samples import Samples
-from polyhedge.learners.scales import standard_deviations
-from polyhedge.learners.scaling import in_one_unit
-from polyhedge.learners.starts import axis_box, check_n_facets, closed, one_sided, pca_box
+from polyhedge._support.tolerances import SOLVED
+from polyhedge._support.validation import Array, Indices, check_count
+from polyhedge.learners.samples import LearnResult, Needs, Samples, standard_deviations
+from polyhedge.learners.scaling import standardised
+from polyhedge.learners.starts import axis_box, both_sides, check_n_facets, closed, one_sided, pca_box
 from polyhedge.problems import DecisionProblem, NoSolutionError
+from polyhedge.problems.feasible_set import FeasibleProgram, quadratic_cost
 from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron
-from polyhedge.solvers.program import Status
+from polyhedge.solvers.linear import LinearSolver
+from polyhedge.solvers.program import Cone, ConicProgram, Status, row_kinds
+from polyhedge.solvers.solve import solve
 
 logger = logging.getLogger(__name__)
+
+_MAX_BASES = 1000
+"""Up to so many bases, looking at all of them at once is faster than a warm linear program each."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +110,7 @@ class Pinball:
     max_contexts: int = 300
     time_limit: float | None = None
 
-    @in_one_unit
+    @standardised(each_outcome=False)
     def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
         """Learn from the learning split only; see `Learner`."""
         self._check(samples.problem)
@@ -163,7 +171,7 @@ class _Run:
     def __init__(self, settings: Pinball, samples: Samples, rng: np.random.Generator) -> None:
         self.settings, self.samples, self.rng = settings, samples, rng
         self.began = time.perf_counter()
-        self.step = decision_step(samples.problem.feasible)
+        self.step = _decision_step(samples.problem.feasible)
         m = samples.n_contexts
         self.scored_on = np.sort(rng.choice(m, min(m, settings.max_contexts), replace=False))
         self.best: Polyhedron | None = None
@@ -177,7 +185,7 @@ class _Run:
         try:
             for start in starts:
                 for state in self.descend(start):
-                    self.judge(state)
+                    self._score(state)
                 done += 1
                 if self.stopped:
                     break
@@ -185,16 +193,28 @@ class _Run:
             logger.warning("Interrupted after %d of %d starts: the best set so far is returned.", done, len(starts))
             self.stopped = self.interrupted = True
         if self.best is None:
-            self.judge(self.state)
-        return self._result(f"Algorithm 2 from {done} of {len(starts)} starts")
+            self._score(self.state)
+        assert self.best is not None
+        return LearnResult(
+            set=self.best,
+            objective=self.best_value,
+            status=Status.STOPPED_EARLY if self.stopped else Status.OPTIMAL,
+            seconds=time.perf_counter() - self.began,
+            trace=tuple(self.trace),
+            detail=f"Algorithm 2 from {done} of {len(starts)} starts; its own radius covers {self.own_coverage:.3f} of "
+            "the learning residuals",
+            interrupted=self.interrupted,
+        )
 
     def descend(self, start: Polyhedron) -> list[PinballState]:
         """The last iterate and the mean over the last quarter of the steps."""
         settings, samples = self.settings, self.samples
         state = self.state = self._first(start)
         far = far_box(samples)
-        scale, width = float(standard_deviations(samples.residuals.reshape(-1, 1))[0]), self._width(state.z)
-        means, size = _TailMean(settings.n_steps), 0.0
+        scale = float(standard_deviations(samples.residuals.reshape(-1, 1))[0])
+        # A length on which decisions vary, so that their steps do not depend on their unit.
+        width = float(np.ptp(state.z, axis=0).max()) or float(np.abs(state.z).max()) or 1.0
+        tail, size = list[PinballState](), 0.0
         for t in range(settings.n_steps):
             if self._out_of_time():
                 break
@@ -212,8 +232,14 @@ class _Run:
                 r=state.r - rate * scale / settings.penalty * gradient.r,
                 z=z,
             )
-            means.add(t, state)
-        return [state, *means.states(state)]
+            if t >= settings.n_steps - max(settings.n_steps // 4, 1):
+                tail.append(state)
+        W = sum((each.W for each in tail), np.zeros_like(state.W))
+        norms = np.linalg.norm(W, axis=1, keepdims=True)
+        if not tail or not norms.all():
+            return [state]
+        b, r = np.mean([each.b for each in tail], axis=0), float(np.mean([each.r for each in tail]))
+        return [state, PinballState(W / norms, b, r, state.z)]
 
     def _first(self, start: Polyhedron) -> PinballState:
         """The start at its learning radius, with its robust decisions."""
@@ -227,11 +253,7 @@ class _Run:
             )
         return PinballState(shape.W, shape.b, 0.0, z)
 
-    def _width(self, z: Array) -> float:
-        """A length on which decisions vary, so that their steps do not depend on their unit."""
-        return float(np.ptp(z, axis=0).max()) or float(np.abs(z).max()) or 1.0
-
-    def judge(self, state: PinballState) -> None:
+    def _score(self, state: PinballState) -> None:
         """Evaluate a candidate exactly at the conformal radius and keep it if it is the best."""
         shape = closed(self.samples, self.samples.normalised(state.shape))
         value = self.samples.value(shape, self.scored_on)
@@ -245,34 +267,226 @@ class _Run:
         self.stopped = limit is not None and time.perf_counter() - self.began > limit
         return self.stopped
 
-    def _result(self, detail: str) -> LearnResult:
-        assert self.best is not None
-        return LearnResult(
-            set=self.best,
-            objective=self.best_value,
-            status=Status.STOPPED_EARLY if self.stopped else Status.OPTIMAL,
-            seconds=time.perf_counter() - self.began,
-            trace=tuple(self.trace),
-            detail=f"{detail}; its own radius covers {self.own_coverage:.3f} of the learning residuals",
-            interrupted=self.interrupted,
-        )
+
+@dataclass(frozen=True)
+class PinballState:
+    """An iterate of Algorithm 2: facets W (K, d), b (K,), its own radius r, a decision z (n, p) a context."""
+
+    W: Array
+    b: Array
+    r: float
+    z: Array
+
+    @property
+    def shape(self) -> Polyhedron:
+        """The facets as a set."""
+        return Polyhedron(self.W, self.b)
 
 
-class _TailMean:
-    """Running means of (W, b, r) over the last quarter of the steps."""
+class SurrogateGradient(NamedTuple):
+    """The surrogate (without g_0) on a minibatch and its subgradient; z (B, p) is that of each context alone."""
 
-    def __init__(self, n_steps: int) -> None:
-        self.first, self.count = n_steps - max(n_steps // 4, 1), 0
-        self.sum: tuple[Array, Array, float] | None = None
+    value: float
+    W: Array
+    b: Array
+    r: float
+    z: Array
+    multipliers: Array
 
-    def add(self, t: int, state: PinballState) -> None:
-        if t >= self.first:
-            W, b, r = self.sum or (np.zeros_like(state.W), np.zeros_like(state.b), 0.0)
-            self.sum, self.count = (W + state.W, b + state.b, r + state.r), self.count + 1
 
-    def states(self, last: PinballState) -> list[PinballState]:
-        if self.sum is None:
-            return []
-        W, b, r = self.sum
-        size = np.linalg.norm(W, axis=1, keepdims=True)
-        return [PinballState(W / size, b / self.count, r / self.count, last.z)] if size.all() else []
+def surrogate_gradient(
+    samples: Samples,
+    state: PinballState,
+    batch: Indices,
+    penalty: float,
+    far: tuple[Array, Array],
+) -> SurrogateGradient:
+    r"""The surrogate on a minibatch B, and its subgradient in facets, radius and decisions by the envelope theorem.
+
+    $$\frac1{|B|}\sum_{i \in B} \max_{e : W e + b \le r1} g(z_i, \hat f(X_i) + e)
+      + \gamma \frac1{|B|}\sum_{i \in B} \rho_{\tau_n}(S_i(W, b) - r)$$
+
+    With multipliers $\lambda_i$ of $W e + b \le r$ at the worst residual $e_i$, the cost has
+    $\partial_r = 1^\top\lambda_i$, $\partial_b = -\lambda_i$, $\partial_W = -\lambda_i e_i^\top$; the scores
+    above r weigh $\tau_n$ and those below $-(1 - \tau_n)$ in the pinball loss, through their active facets.
+    Contexts whose set is empty contribute nothing to the cost: all scores lie above r and push it up.
+    """
+    pieces, (A, h) = samples.problem.structure.pieces, samples.problem.support_rows
+    contexts = contexts_of(samples, batch)
+    W, b, r, z, n, K = state.W, state.b, state.r, state.z[contexts], len(batch), len(state.b)
+    centers, residuals = samples.centers[contexts], samples.residuals[batch]
+    rhs = np.concatenate([r - b, far[1]])[None]
+    if len(A):
+        rhs = np.hstack([np.tile(rhs, (n, 1)), h - centers @ A.T])
+    worst = worst_residuals(np.vstack([W, far[0], A]), rhs, pieces.directions(z))
+    totals = worst.values + pieces.values(z, centers)
+    piece, rows = totals.argmax(axis=1), np.arange(n)
+    exists = np.isfinite(totals[rows, piece])
+    e = np.where(exists[:, None], worst.points[rows, piece], 0.0)
+    multipliers = np.where(exists[:, None], worst.multipliers[rows, piece, :K], 0.0)
+    grad_z = np.einsum("ndp,nd->np", pieces.Q[piece], centers + e) + pieces.p[piece]
+    scores = residuals @ W.T + b
+    active, score = scores.argmax(axis=1), scores.max(axis=1)
+    tau = samples.rank / samples.n
+    xi = penalty * np.where(score > r, tau, tau - 1) / n
+    grad_W, grad_b = -multipliers.T @ e / n, -multipliers.mean(axis=0)
+    np.add.at(grad_W, active, xi[:, None] * residuals)
+    np.add.at(grad_b, active, xi)
+    return SurrogateGradient(
+        value=float(np.where(exists, totals[rows, piece], 0.0).mean() + xi @ (score - r)),
+        W=grad_W,
+        b=grad_b,
+        r=float(multipliers.sum() / n - xi.sum()),
+        z=np.where(exists[:, None], grad_z, 0.0),
+        multipliers=multipliers,
+    )
+
+
+def contexts_of(samples: Samples, batch: Indices) -> Indices:
+    """The contexts that a minibatch of samples plans for: their own, or in turn where there are fewer."""
+    return batch % samples.n_contexts
+
+
+def far_box(samples: Samples) -> tuple[Array, Array]:
+    """Rows and offsets of a box at twice the largest learning residuals."""
+    low, middle, high = np.quantile(samples.residuals, [0.0, 0.5, 1.0], axis=0)
+    reach = 2 * (high - low) + 1e-9
+    return both_sides(len(middle)), np.concatenate([middle + reach, reach - middle])
+
+
+class WorstResiduals(NamedTuple):
+    """For each context and direction: max v'e (-inf if empty), a maximiser, and multipliers of the rows."""
+
+    values: Array
+    points: Array
+    multipliers: Array
+
+
+def worst_residuals(A: Array, rhs: Array, directions: Array) -> WorstResiduals:
+    r"""Maximise directions (B, L, d) over the bounded sets $\{e : A e \le \text{rhs}_i\}$; rhs has 1 or B rows."""
+    if comb(*A.shape) <= _MAX_BASES:
+        return _over_bases(A, rhs, directions)
+    return _over_programs(A, rhs, directions)
+
+
+def _over_bases(A: Array, rhs: Array, directions: Array) -> WorstResiduals:
+    """All bases at once: the optimal one is feasible in the primal and in the dual."""
+    bases, size = _bases(*A.shape), np.linalg.norm(A, axis=1)
+    bases = bases[np.abs(np.linalg.det(A[bases])) > 1e-10 * size[bases].prod(axis=1)]
+    inverse = np.linalg.inv(A[bases])
+    vertices = (inverse @ rhs[:, bases, None])[..., 0]
+    unit = float(np.abs(rhs / size).max()) or 1.0
+    outside = ((vertices @ A.T - rhs[:, None]) / size).max(axis=2) / unit
+    multipliers = directions[:, None] @ inverse
+    length = np.linalg.norm(directions, axis=2)[:, None] + 1e-300
+    negative = -(multipliers * size[bases][:, None]).min(axis=3) / length
+    violation = np.maximum(np.maximum(outside, 0.0)[:, :, None], negative)
+    best = violation.argmin(axis=1)
+    context, direction = np.indices(best.shape)
+    points = vertices[np.minimum(context, len(rhs) - 1), best]
+    full = np.zeros((*best.shape, len(A)))
+    np.put_along_axis(full, bases[best], np.maximum(multipliers[context, best, direction], 0.0), axis=2)
+    is_empty = violation.min(axis=1) > SOLVED
+    return WorstResiduals(np.where(is_empty, -np.inf, (directions * points).sum(axis=2)), points, full)
+
+
+@lru_cache(maxsize=8)
+def _bases(n_rows: int, d: int) -> Indices:
+    return np.array(list(combinations(range(n_rows), d)), dtype=np.int64)
+
+
+def _over_programs(A: Array, rhs: Array, directions: Array) -> WorstResiduals:
+    """One linear program for each context and direction, each from the last basis."""
+    # Not `robust.support.maximise`: it would build a model for each right-hand side.
+    (n, n_directions, d), m = directions.shape, len(A)
+    rows, columns = np.arange(m), np.arange(d)
+    program = ConicProgram(c=np.zeros(d), A=sp.csr_array(A), b=rhs[0], cones=(Cone("nonneg", m),))
+    solver = LinearSolver(program, varying_rows=rows)
+    values = np.full((n, n_directions), -np.inf)
+    points, multipliers = np.zeros(directions.shape), np.zeros((n, n_directions, m))
+    for i in range(n):
+        if 0 < i < len(rhs):
+            solver.change_rhs(rows, rhs[i])
+        for k in range(n_directions):
+            solver.change_costs(columns, -directions[i, k])
+            solution = solver.solve()
+            if solution.status.has_solution:
+                values[i, k], points[i, k], multipliers[i, k] = -solution.value, solution.x, solution.y
+    return WorstResiduals(values, points, multipliers)
+
+
+def _decision_step(feasible: FeasibleProgram) -> Callable[[Array, Array, float], Array]:
+    r"""A function (z, gradient, rate) -> decisions (B, p) after a step down the slope of the cost and back into Z.
+
+    As printed, $z' = \Pi_Z(z - \text{rate}\,(\nabla g_0(z) + \text{gradient}))$, with $\Pi_Z$ the nearest point of Z.
+    On a simplex with quadratic g_0 it is a sort; else it is a convex program for each decision, `_proximal_step`.
+    """
+    quadratic = _quadratic_on_simplex(feasible)
+    if quadratic is None:
+        return lambda z, gradient, rate: _proximal_step(feasible, z, gradient, rate)
+    H, g, total = quadratic
+    return lambda z, gradient, rate: project_onto_simplex(z - rate * (gradient + z @ H + g), total)
+
+
+def project_onto_simplex(rows: Array, total: float = 1.0) -> Array:
+    r"""Nearest points of $\{z \ge 0, 1^\top z = \text{total}\}$: z = max(row - t, 0), with t found by sorting.
+
+    Examples
+    --------
+    >>> project_onto_simplex(np.array([[0.9, 0.3], [2.0, 0.0]]))
+    array([[0.8, 0.2],
+           [1. , 0. ]])
+    """
+    falling = -np.sort(-rows, axis=1)
+    thresholds = (np.cumsum(falling, axis=1) - total) / np.arange(1, rows.shape[1] + 1)
+    n_positive = np.maximum((falling > thresholds).sum(axis=1), 1)
+    return np.maximum(rows - thresholds[np.arange(len(rows)), n_positive - 1][:, None], 0.0)
+
+
+def _proximal_step(feasible: FeasibleProgram, z: Array, gradient: Array, rate: float) -> Array:
+    r"""$\arg\min_{z' \in Z} g_0(z') + \text{gradient}^\top z' + |z' - z|^2 / (2\,\text{rate})$, one program a row.
+
+    With linear g_0 this is the projected step as printed; otherwise g_0 acts at the new point.
+    """
+    program, columns = feasible.program, feasible.z_columns
+    n = len(program.c)
+    near = sp.csr_array((np.full(len(columns), 1 / rate), (columns, columns)), shape=(n, n))
+    P = near if program.P is None else sp.csr_array(program.P + near)
+    moved = z.copy()
+    for i in range(len(z)):
+        c = program.c.copy()
+        c[columns] += gradient[i] - z[i] / rate
+        solution = solve(replace(program, c=c, P=P))
+        if solution.status.has_solution:
+            moved[i] = solution.x[columns]
+    return moved
+
+
+def _quadratic_on_simplex(feasible: FeasibleProgram) -> tuple[Array, Array, float] | None:
+    """H, g, total if Z is {z >= 0, sum z = total} and g_0 is z'Hz / 2 + g'z; None otherwise.
+
+    Other columns must be fixed by as many equations, as CVXPY writes quadratic costs, so that they do not limit z.
+    """
+    program, z = feasible.program, feasible.z_columns
+    others = np.setdiff1d(np.arange(len(program.c)), z)
+    A, p = program.A.toarray(), len(z)
+    kinds = row_kinds(program.cones)
+    defines = A[:, others].any(axis=1)
+    B = A[defines][:, others]
+    own, own_kinds, own_b = A[~defines][:, z], kinds[~defines], program.b[~defines]
+    equation, signs = own[own_kinds == "zero"], own[own_kinds == "nonneg"]
+    is_simplex = (
+        set(kinds) <= {"zero", "nonneg"}
+        and not (kinds[defines] == "nonneg").any()
+        and len(B) == len(others)
+        and (not len(B) or np.linalg.matrix_rank(B) == len(B))
+        and len(equation) == 1
+        and bool(np.ptp(equation) == 0 and equation[0, 0] != 0)
+        and signs.shape == (p, p)
+        and not own_b[own_kinds == "nonneg"].any()
+        and np.array_equal(np.sort(signs, axis=0), np.vstack([signs.min(axis=0), np.zeros((p - 1, p))]))
+        and bool((signs.sum(axis=1) < 0).all() and (signs.sum(axis=0) < 0).all())
+    )
+    total = float(own_b[own_kinds == "zero"][0] / equation[0, 0]) if is_simplex else 0.0
+    cost = quadratic_cost(feasible) if total > 0 else None
+    return None if cost is None else (cost.hessian, cost.slope, total)

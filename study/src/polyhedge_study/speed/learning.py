@@ -17,7 +17,7 @@ import numpy as np
 
 from polyhedge.calibration import conformal_rank
 from polyhedge.learners import MIQCP, Auto, Descent, Learner, OneSidedBox, Samples, Scenario
-from polyhedge.learners.result import unless_interrupted
+from polyhedge.learners.samples import unless_interrupted
 from polyhedge.problems import DecisionProblem
 from polyhedge.sets import Polyhedron
 from polyhedge_study.inside import Array

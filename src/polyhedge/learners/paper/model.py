@@ -1,4 +1,4 @@
-r"""Parts of mixed-integer models over sets: rows with products, facets that cover residuals, big-M constants.
+r"""Parts of the paper's mixed-integer models: rows with products, facets that cover residuals, big-M constants.
 
 $$W\epsilon_j \le q + M_j(1 - t_j)1,\quad 1^\top t \ge c_n,\quad t \in \{0,1\}^n,\qquad q = r1 - b$$
 
@@ -8,32 +8,37 @@ is normalised to largest absolute entry 1, or only bounded.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
 
 from polyhedge._support.validation import Array, Indices
-from polyhedge.learners.scales import standard_deviations
+from polyhedge.calibration import conformal_radius
+from polyhedge.learners.samples import Samples, standard_deviations
 from polyhedge.problems import DecisionProblem, Pieces
 from polyhedge.solvers.bilinear import BilinearProgram
 from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status
 from polyhedge.solvers.solve import solve
 
+Contexts = str | int | Sequence[int] | Indices | None
+"""For which predictions decisions are planned: "mean", so many random ones, these rows, or all."""
 
-class Standardised(NamedTuple):
+
+class CentredResiduals(NamedTuple):
     """Residuals (n, d) of mean 0 and spread 1 along each axis; `middle` and `scale` (d,) lead back."""
 
     residuals: Array
     middle: Array
     scale: Array
 
-
-def standardised(residuals: Array) -> Standardised:
-    """Shift and scale each axis, so that bounds and big-M constants do not depend on the units of the data."""
-    middle, scale = residuals.mean(axis=0), standard_deviations(residuals)
-    return Standardised((residuals - middle) / scale, middle, scale)
+    @classmethod
+    def of(cls, residuals: Array) -> Self:
+        """Shift and scale each axis, so that bounds and big-M constants do not depend on the units of the data."""
+        middle, scale = residuals.mean(axis=0), standard_deviations(residuals)
+        return cls((residuals - middle) / scale, middle, scale)
 
 
 @dataclass(frozen=True)
@@ -117,6 +122,33 @@ def direction_bounds(problem: DecisionProblem, pieces: Pieces, learner: str) -> 
                 )
             bound[which == k] += sign * solution.value
     return low, high
+
+
+def for_contexts(samples: Samples, contexts: Contexts, random_state: Any) -> tuple[Samples, str]:
+    """The samples with the predictions that a model plans for, and what these are in words."""
+    chosen, about = _chosen(contexts, samples.centers, random_state)
+    samples = replace(samples, centers=chosen)
+    conformal_radius(np.zeros(samples.n), samples.alpha)  # too few samples for alpha are an error here, not in a model
+    return samples, about
+
+
+def _chosen(contexts: Contexts, centers: Array, random_state: Any) -> tuple[Array, str]:
+    n = len(centers)
+    if contexts is None:
+        return centers, f"all {n} contexts"
+    if isinstance(contexts, str):
+        if contexts != "mean":
+            raise ValueError(f"contexts must be 'mean', a number, indices or None, got {contexts!r}.")
+        return centers.mean(axis=0)[None], "the mean prediction"
+    if isinstance(contexts, (int, np.integer)):
+        if not 1 <= contexts <= n:
+            raise ValueError(f"contexts must be between 1 and the {n} learning samples, got {contexts}.")
+        rng = np.random.default_rng(random_state)
+        return centers[np.sort(rng.choice(n, size=contexts, replace=False))], f"{contexts} random contexts"
+    chosen = np.asarray(contexts)
+    if chosen.ndim != 1 or chosen.dtype.kind not in "iu" or not len(chosen):
+        raise ValueError(f"contexts must be 'mean', a number, indices or None, got {contexts!r}.")
+    return centers[chosen], f"{len(chosen)} given context(s)"
 
 
 class ModelRows:
@@ -246,7 +278,6 @@ def solve_with_fixed(program: BilinearProgram, columns: Indices, values: Array) 
 
 def _conic(program: BilinearProgram) -> ConicProgram:
     """A program without products, with its bounds as rows."""
-    integer: Any = program.integer
     box = sp.eye_array(len(program.c), format="csr")
     equation = program.row_lower == program.row_upper
     below, above = np.isfinite(program.lower), np.isfinite(program.upper)
@@ -263,5 +294,5 @@ def _conic(program: BilinearProgram) -> ConicProgram:
         cones=tuple(Cone(kind, len(b)) for _, b, kind in parts if len(b)),
         P=program.P,
         offset=program.offset,
-        integer=integer,
+        integer=program.integer,
     )

@@ -23,31 +23,16 @@ import numpy as np
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.problems.segment import Segment
 
-_MAX_TABLE = 150_000_000
-"""Largest dynamic-programming table (entries) before other methods are preferred."""
 
-
-@dataclass(frozen=True)
-class Selection:
-    """The best residuals to keep, the mean scenario cost V* they give and, for one context, where it is planned."""
-
-    kept: Mask
-    value: float
-    s: float = np.nan
-
-
-def select_on_segment(segment: Segment, residuals: Array, centers: Array, rank: int) -> Selection | None:
-    """The selection of `rank` residuals with the least mean cost; None where the table would be too large.
-
-    Sees the learning split only.
-    """
+def select_on_segment(segment: Segment, residuals: Array, centers: Array, rank: int) -> tuple[Mask, float] | None:
+    """The `rank` residuals to keep at the least mean cost, and that cost; None where the table would be too large."""
     lines = _Lines.of(segment, residuals, centers)
     n_drop = len(residuals) - rank
     candidates = lines.candidates(n_drop)
-    if len(candidates) ** 2 * (n_drop + 1) > _MAX_TABLE:
+    if len(candidates) ** 2 * (n_drop + 1) > 150_000_000:
         return None
     path, total = _Table(lines, candidates, n_drop).best_path()
-    return Selection(lines.below_envelope(path), total / len(centers))
+    return lines.below_envelope(path), total / len(centers)
 
 
 @dataclass(frozen=True)
@@ -74,8 +59,8 @@ class _Lines:
     def candidates(self, n_drop: int) -> Indices:
         """Lines that can show on an envelope: at most n_drop others lie above them everywhere, by slope."""
         ends = np.stack([self.alpha, self.alpha + self.beta])
-        at_most = np.array([_count_dominating(ends, j) for j in range(len(self.alpha))])
-        chosen = np.flatnonzero(at_most <= n_drop)
+        is_above = [(ends >= line[:, None]).all(axis=0) & (ends > line[:, None]).any(axis=0) for line in ends.T]
+        chosen = np.flatnonzero(np.sum(is_above, axis=1) <= n_drop)
         return chosen[np.lexsort((self.alpha[chosen], self.beta[chosen]))]
 
     def minimisers(self, line: int) -> Array:
@@ -93,14 +78,12 @@ class _Lines:
         breaks = (alpha[:-1] - alpha[1:]) / (beta[1:] - beta[:-1]) if len(path) > 1 else np.zeros(0)
         s = np.concatenate([[0.0], breaks, [1.0]])
         envelope = (alpha[:, None] + beta[:, None] * s).max(axis=0)
-        scale = 1e-12 * (1 + np.abs(self.alpha).max() + np.abs(self.beta).max())
-        return np.asarray((self.alpha[:, None] + self.beta[:, None] * s <= envelope + scale).all(axis=1))
+        return np.asarray((self.alpha[:, None] + self.beta[:, None] * s <= envelope + self.tolerance).all(axis=1))
 
-
-def _count_dominating(ends: Array, j: int) -> int:
-    above = (ends >= ends[:, j : j + 1]).all(axis=0)
-    strictly = (ends > ends[:, j : j + 1]).any(axis=0)
-    return int((above & strictly).sum())
+    @property
+    def tolerance(self) -> float:
+        """What rounding may do to a height."""
+        return 1e-12 * float(1 + np.abs(self.alpha).max() + np.abs(self.beta).max())
 
 
 class _Table:
@@ -115,7 +98,7 @@ class _Table:
         self.sorted_minimisers = np.take_along_axis(self.minimisers, order, axis=1)
         running = np.cumsum(np.take_along_axis(values, order, axis=1), axis=1)
         self.running = np.concatenate([np.zeros((len(candidates), 1)), running], axis=1)
-        self.tolerance = 1e-12 * (1 + np.abs(lines.alpha).max() + np.abs(lines.beta).max())
+        self.tolerance = lines.tolerance
 
     def best_path(self) -> tuple[list[int], float]:
         """The lines of the best envelope by rising slope, and the contexts' total cost."""
