@@ -68,8 +68,8 @@ class Decision:
         z = f"z = {np.array2string(self.z, precision=4, suppress_small=True, separator=', ')}"
         if 0 < len(self.names) <= _FEW:
             values = [f"{value:.4g}" for value in self.z.ravel()]
-            told = [amount(value, self.units.get(name)) for name, value in zip(self.names, values, strict=True)]
-            z = ", ".join(f"{name} = {value}" for name, value in zip(self.names, told, strict=True))
+            amounts = [amount(value, self.units.get(name)) for name, value in zip(self.names, values, strict=True)]
+            z = ", ".join(f"{name} = {value}" for name, value in zip(self.names, amounts, strict=True))
         diagnostic = "" if self.status == Status.OPTIMAL else f" ({self.status.name.lower()}, gap {self.gap:.2g})"
         promise = f", {self.promise}" if self.promise else ""
         bound = amount(f"{self.cost_bound:.4g}", self.units.get("cost"))
@@ -147,7 +147,7 @@ class Decisions:
     def __post_init__(self) -> None:
         object.__setattr__(self, "status", as_statuses(self.status, len(self.cost_bound)))
         nameless = [i for i in np.flatnonzero(np.isnan(self.cost_bound)) if self.status[i].has_solution]
-        if nameless:  # whatever a solver said: without a bound nothing is proven
+        if nameless:  # without a bound nothing is proven
             status = self.status.copy()
             status[nameless] = Status.FAILED
             object.__setattr__(self, "status", status)
@@ -223,8 +223,8 @@ class Decisions:
         """With a note for each row before the text that explains its status; as they are where there is none."""
         if not any(notes):
             return self
-        said = self.detail or ("",) * len(self)
-        texts = [". ".join(filter(None, pair)) for pair in zip(notes, said, strict=True)]
+        details = self.detail or ("",) * len(self)
+        texts = [". ".join(filter(None, pair)) for pair in zip(notes, details, strict=True)]
         return replace(self, detail=tuple(texts))
 
     def to_frame(self, backend: str | None = None) -> Any:
@@ -234,8 +234,8 @@ class Decisions:
 
         Parameters
         ----------
-        backend : "pandas", "polars", "pyarrow", "modin" or "cudf"; None for the kind of frame that came in, pandas for
-            arrays. Where frames have an index, it is the caller's.
+        backend : "pandas", "polars", "pyarrow", "modin" or "cudf"; None for the kind of frame that was given, pandas
+            for arrays. Where frames have an index, it is the caller's.
 
         Examples
         --------
@@ -247,13 +247,13 @@ class Decisions:
         ['z_1', 'z_2', 'cost_bound', 'worst_u_1', 'worst_u_2', 'status', 'note']
         """
         labels = self.labels or _numbered(self)
-        told = dict(zip((f"worst_{name}" for name in labels.outcomes), self.worst_outcome.T, strict=True))
+        extra = dict(zip((f"worst_{name}" for name in labels.outcomes), self.worst_outcome.T, strict=True))
         if self.expected_cost is not None:
-            told = {"expected_cost": self.expected_cost}
-        columns = [*self.flat[:, : self.layout.given_size].T, self.cost_bound, *told.values()]
+            extra = {"expected_cost": self.expected_cost}
+        columns = [*self.flat[:, : self.layout.given_size].T, self.cost_bound, *extra.values()]
         columns.append(np.array([str(status).partition(":")[0] for status in self.status], dtype=object))
         columns.append(np.array(self.detail or [""] * len(self), dtype=object))
-        names = distinct_names([*labels.decisions, "cost_bound", *told, "status", "note"])
+        names = distinct_names([*labels.decisions, "cost_bound", *extra, "status", "note"])
         return as_frame(dict(zip(names, columns, strict=True)), backend or labels.frame, labels.index)
 
     def __str__(self) -> str:
@@ -268,15 +268,15 @@ class Decisions:
         return f"<Decisions: {counted(len(self), 'row')}, {optimal} optimal{extent}>"
 
     def _repr_html_(self) -> str:
-        said = f"{counted(len(self), 'decision')}, {int(self.is_optimal.sum())} of them optimal."
+        caption = f"{counted(len(self), 'decision')}, {int(self.is_optimal.sum())} of them optimal."
         if self.labels and self.labels.promise:
-            said += f" Each costs at most its bound, {self.labels.promise}."
+            caption += f" Each costs at most its bound, {self.labels.promise}."
         more = f"{counted(len(self) - _SHOWN, 'more row')}: to_frame() has all." if len(self) > _SHOWN else ""
         shown, labels = self[:_SHOWN].to_frame("pandas"), self.labels or _numbered(self)
-        told = labels.outcomes if self.expected_cost is None else ("cost",)
-        whose = (*labels.decisions, "cost", *told, *("",) * 2)  # status and note have no unit
+        extra = labels.outcomes if self.expected_cost is None else ("cost",)
+        whose = (*labels.decisions, "cost", *extra, *("",) * 2)  # status and note have no unit
         shown.columns = [with_unit(*head) for head in zip(shown.columns, map(labels.units.get, whose), strict=True)]
-        return as_html(said, shown if any(self[:_SHOWN].detail) else shown.iloc[:, :-1], more)
+        return as_html(caption, shown if any(self[:_SHOWN].detail) else shown.iloc[:, :-1], more)
 
     def __len__(self) -> int:
         return len(self.cost_bound)
@@ -387,7 +387,7 @@ def tight_facets(shape: Shape, radius: float, points: Array, centers: Array | No
     if facets is None or facets is not shape:
         return np.zeros((len(points), 0), dtype=bool)
     limit, length = radius - facets.b, np.linalg.norm(facets.W, axis=1)
-    # Near is what is near beside the usual distance of a facet from the origin.
+    # The tolerance is relative to the median distance of facets from the origin.
     distances = np.sort(np.abs(limit) / length)
     middle = (distances[(len(distances) - 1) // 2] + distances[len(distances) // 2]) / 2
     enough = limit - 1e-7 * (np.abs(limit) + length * middle)

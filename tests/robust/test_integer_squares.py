@@ -95,7 +95,7 @@ def test_what_is_left_of_fixed_numbers_has_the_multipliers_of_its_rows() -> None
 def test_fixed_numbers_that_break_a_limit_of_their_own_have_no_completion() -> None:
     found = with_fixed_integers(program(-3.0), np.array([5.0, 0.0]))
     assert found.status is Status.INFEASIBLE
-    assert "whole numbers alone break a limit" in found.detail
+    assert "the integers alone violate a constraint" in found.detail
 
 
 def test_a_program_of_whole_numbers_alone_is_completed_by_itself() -> None:

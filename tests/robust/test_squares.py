@@ -19,7 +19,7 @@ from polyhedge.robust.nominal import best_knowing
 from polyhedge.sets import Ball, Box
 from polyhedge.solvers.conic import solve_conic
 from polyhedge.solvers.program import Cone, ConicProgram
-from polyhedge.solvers.scaling import SecondOrder, with_products, without_products
+from polyhedge.solvers.scaling import SecondOrder, with_products
 
 EPS = float(np.finfo(float).eps)
 D = 2
@@ -193,17 +193,3 @@ def test_a_parameter_that_is_zero_at_some_rows_leaves_squares_as_they_are() -> N
         assert together[1][i] == pytest.approx(alone[1][0], rel=1e-6)
     # Either all of it is done by the first entry, or the second one takes over what it can.
     assert together[1] == pytest.approx([0.5, 2.0, 0.5, 0.5], rel=1e-6)
-
-
-def test_files_hold_second_order_cones_and_are_read_as_products_to_the_last_bit() -> None:
-    z = cp.Variable(2, name="z")
-    rows = [z >= 0, cp.sum_squares(z) <= 3, cp.quad_over_lin(z, 1 + z[0]) <= 4]
-    problem = ph.DecisionProblem(decision=z, constraints=rows, cost=lambda z, u: u @ z, n_outcomes=D)
-    program = problem.feasible.program
-    assert [cone.kind for cone in program.cones].count("rotated") == 2
-    stored = without_products(program)
-    assert {cone.kind for cone in stored.cones} == {"nonneg", "soc"}
-    again = with_products(stored)
-    assert again.cones == program.cones
-    assert np.array_equal(again.A.toarray(), program.A.toarray())
-    assert again.b.tolist() == program.b.tolist()

@@ -1,18 +1,4 @@
-"""Vertices of polyhedral sets around a prediction, also of those that are known by a lifted form only.
-
-A convex cost is worst at a vertex. Where the facets are listed, the vertices follow from them (`Region`); an l_1 ball
-has 2 d of them, however many facets. Level sets of convex networks are shadows of polyhedra in more dimensions: a
-linear program along a direction finds a vertex of the shadow, and the directions to ask for are the normals of the
-hull of the vertices found so far. When no facet of the hull can be passed, all of them are found.
-
-Maximise a convex function over a Euclidean ball or an ellipsoid, to a proven gap.
-
-The maximum lies on the boundary. The unit sphere is split into simplicial cones; where v_i are the
-unit generators of a cone and t = max{sum(a) : |sum a_i v_i| <= 1}, every point of the cone on the
-sphere is a mean of points on the segments [v_i, t v_i], so by convexity the cost there is at most its
-maximum over the end points. The cone with the highest bound is split until the bounds meet.
-
-The worst outcome for given decisions: the inner maximum of the robust problem.
+r"""The worst outcome for given decisions: the inner maximum of the robust problem.
 
 | cost in u                  | set                        | how                                       | exact |
 |----------------------------|----------------------------|-------------------------------------------|-------|
@@ -24,6 +10,15 @@ The worst outcome for given decisions: the inner maximum of the robust problem.
 | concave, convex            | union of balls             | each ball by itself                       | gap   |
 
 "gap": to a proven gap, which the bound includes.
+
+Vertices follow from the facets where these are listed (`Region`). A set that is known by a lifted form only, such as a
+level set of a convex network, is the shadow of a polyhedron: a linear program along a direction finds a vertex of the
+shadow, and the normals of the hull of all vertices so far are the next directions.
+
+On a round set the unit sphere is split into simplicial cones with unit generators $v_i$. With
+$t = \max\{\sum a_i : |\sum a_i v_i| \le 1\}$, every point of the cone on the sphere is a mean of points on the segments
+$[v_i, t v_i]$, so that by convexity the cost is at most its maximum over the end points. The cone with the highest
+bound is split until the bounds meet.
 """
 
 from __future__ import annotations

@@ -44,9 +44,8 @@ class CounterpartSolution:
 
     `weights` are the multipliers pi of the pieces (they sum to 1 over the cost), `facet_multipliers`
     the lambda of each piece, `weighted_points` pi times the worst-case residual of each piece,
-    `weighted_auxiliary` pi times its auxiliary coordinates in the set's conic form, `reach` how far these and the
-    residuals of the cost's pieces lie from 0. `size` is that of the costs at stake, see `Solution`. `may_tie` says that
-    the multipliers leave room for other decisions of the same value.
+    `weighted_auxiliary` pi times its auxiliary coordinates in the set's conic form. `size` is that of the
+    costs at stake, see `Solution`. `may_tie` says that other decisions may have the same value.
     """
 
     z: Array
@@ -61,14 +60,6 @@ class CounterpartSolution:
     size: float
     may_tie: bool = False
 
-    @property
-    def reach(self) -> Array:
-        """Distances from 0 of all coordinates of the worst residuals, whatever their weights."""
-        lifted = np.abs(np.hstack([self.weighted_points, self.weighted_auxiliary]))
-        weight = np.maximum(self.weights, 0.0)[:, None]
-        usual = np.where(np.isfinite(lifted) & (weight > 0), lifted / np.where(weight > 0, weight, 1.0), 0.0)
-        return np.asarray(usual.max(axis=0, initial=0.0))
-
 
 class Counterpart:
     """min over z of max over the set, for one set and any number of predictions.
@@ -78,7 +69,7 @@ class Counterpart:
     problem : a problem with a piece list, or what one with parameters was lifted to; contexts are then [f, parameters].
     shape, radius : the residual set.
     support_rows : A, h of the known support {u : A u <= h}, by default the problem's own.
-    reference : a usual prediction, from which all programs are seen; by default the first that is solved.
+    reference : a usual prediction, at which the scaling of all programs is set; by default the first that is solved.
     """
 
     def __init__(
@@ -95,7 +86,6 @@ class Counterpart:
         self.problem, self.pieces = problem, problem.pieces
         self.support_rows = problem.support_rows if support_rows is None else support_rows
         self.form = form_at(shape, radius, np.zeros(problem.n_outcomes), self.support_rows)
-        self.transposed = self.form.G.T  # kept, for every solution is checked with it
         self.n_support_rows = len(self.support_rows[0])
         self.blocks: list[_Block] = []
         self.parametric = self._build()
@@ -188,7 +178,7 @@ class Counterpart:
             facet_multipliers=multipliers,
             weighted_points=lifted[:, :d],
             weighted_auxiliary=lifted[:, d:],
-            may_tie=not bool(self.unique.is_seen(solution.y[None], solver.row_units)[0]),
+            may_tie=not bool(self.unique.is_proven(solution.y[None], solver.row_units)[0]),
         )
 
     def worst_residual(self, solution: CounterpartSolution) -> Array:

@@ -1,10 +1,4 @@
-"""Robust decisions for many contexts: set x problem x predictions -> decisions with bounds.
-
-Outcomes that a problem never looks at: where the worst case leaves them is nobody's business, so they stay put.
-
-A solver returns some corner of the set, with values for these outcomes that mean nothing. They are brought back to the
-prediction, or as near to it as the set allows where the others are at their worst; the cost there is the same.
-"""
+"""Exact robust decisions around predictions: the one entry to all routes."""
 
 from __future__ import annotations
 

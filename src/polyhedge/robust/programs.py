@@ -1,7 +1,4 @@
-"""What was compiled for a set at one size, kept for the next call that decides with it.
-
-Contexts of one set by programs: counterparts in batch and one by one, or column-and-constraint generation.
-"""
+"""Contexts of one set by programs: the counterpart in batch and one by one, or column-and-constraint generation."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import repeat
 from threading import Lock
 from typing import Any
 
@@ -33,20 +29,20 @@ from polyhedge.solvers.program import SolverError, Status
 from polyhedge.solvers.scaling import power_of_two
 
 _MOST = 32
-"""Programs that a model keeps: each level of a spread is one, and a program may take megabytes."""
+"""Entries of a cache: each level of a spread is one, and a program may take megabytes."""
 
 
 class Cache:
-    """A small store of things that one caller at a time may use, the last used first.
+    """Compiled programs for further calls; the least recently used one is dropped first.
 
-    A caller takes a thing out and puts it back when it is done; a second caller that comes meanwhile makes one of its
-    own. So nothing is shared between threads. Copies and pickles are empty.
+    A caller takes an entry out and puts it back at the end. A second caller makes another one meanwhile, so that
+    threads share nothing. Copies and pickles are empty.
 
     Examples
     --------
-    >>> kept = Cache()
+    >>> cache = Cache()
     >>> for _ in range(2):
-    ...     with kept.entry("list", list) as numbers:
+    ...     with cache.entry("list", list) as numbers:
     ...         numbers.append(len(numbers))
     >>> numbers
     [0, 1]
@@ -57,7 +53,7 @@ class Cache:
 
     @contextmanager
     def entry(self, key: Hashable, make: Callable[[], Any]) -> Iterator[Any]:
-        """The thing of this key, made if there is none; one that failed its user is not kept."""
+        """The entry of this key, made if there is none; after an error it is dropped."""
         key = key, solver_in_force()  # programs are set up with the options in force
         with self._lock:
             thing = self._things.pop(key, None)
@@ -92,17 +88,16 @@ class Job:
     n_jobs: int | None
     return_ties: bool = False
     cache: Cache | None = None
-    """Where programs for this problem and shape are kept between calls."""
+    """Programs of this problem and shape for further calls."""
     scale: float = 1.0
-    """How many times its own size the shape has, of those that are kept."""
+    """The factor that the shape was scaled by."""
     progress: Progress | None = None
 
     @contextmanager
     def cached(self, contexts: Array, kind: str, make: Callable[[Array | None], Any]) -> Iterator[Any]:
-        """What was made for an earlier call with few contexts, or is made now: `make` takes a usual context.
+        """The entry of an earlier call with few contexts, or a new one: `make` takes a reference context.
 
-        What is kept is seen from a context that is the same for all calls of one size, so that no answer depends on
-        the calls before.
+        The reference of a cached entry is a power of two near the contexts, so that no answer depends on earlier calls.
         """
         if self.cache is None or not 0 < len(contexts) <= _FEW:
             yield make(contexts.mean(axis=0) if len(contexts) else None)
@@ -114,7 +109,7 @@ class Job:
 
     @contextmanager
     def residuals(self) -> Iterator[ResidualSet]:
-        """The set itself, with what was found of it in earlier calls."""
+        """The set with the vertices that earlier calls found."""
         if self.cache is None:
             yield ResidualSet(self.shape, self.radius)
             return
@@ -142,7 +137,7 @@ def by_counterpart(
     def make(reference: Array | None) -> Counterpart:
         return Counterpart(compiled, job.shape, job.radius, support_rows=support_rows, reference=reference)
 
-    kind = "counterpart" if support_rows is None else "counterpart beside support"
+    kind = "counterpart" if support_rows is None else "counterpart without support"
     with job.cached(contexts, kind, make) as counterpart:
         decided = decide_in_batch(counterpart, contexts, n_jobs=job.n_jobs, progress=job.progress)
         rows = _one_by_one(job, counterpart, contexts[decided.is_open])
@@ -150,12 +145,8 @@ def by_counterpart(
 
 
 def _one_by_one(job: Job, counterpart: Counterpart, contexts: Array) -> Iterator[_Row]:
-    """One solve for each context on all cores; what a solution means is read here, in order."""
+    """One solve for each context on all cores, in order."""
     own = counterpart.solver if job.cache is not None and len(contexts) <= _FEW else None
-    nothing = _nothing_for_anyone(job, counterpart, contexts)
-    if nothing is not None:
-        yield from repeat(nothing, len(contexts))
-        return
 
     def solve_part(part: Array) -> list[CounterpartSolution]:
         solver = ContextSolver(counterpart.parametric, counterpart.solver.scaling) if own is None else own
@@ -166,17 +157,6 @@ def _one_by_one(job: Job, counterpart: Counterpart, contexts: Array) -> Iterator
     for part, solutions in zip(parts, in_order(solve_part, parts, n_jobs=job.n_jobs), strict=True):
         for context, solution in zip(part, solutions, strict=True):
             yield _or_failed(_from_counterpart, job, counterpart, context, solution)
-
-
-def _nothing_for_anyone(job: Job, counterpart: Counterpart, contexts: Array) -> _Row | None:
-    """The one answer to all contexts where they move costs only and no decision is feasible."""
-    parametric = counterpart.parametric
-    if len(contexts) < 2 or parametric.rhs_slope.nnz or parametric.entry_slope.nnz or counterpart.n_support_rows:
-        return None
-    solution = counterpart.solve(contexts[0])
-    if solution.status is not Status.INFEASIBLE:
-        return None
-    return _or_failed(_from_counterpart, job, counterpart, contexts[0], solution)
 
 
 def _or_failed(row: Callable[..., _Row], job: Job, *rest: Any) -> _Row:
@@ -220,7 +200,7 @@ def diagnose(
     reach = maximise(form, np.vstack([axes, -axes])).values
     if np.isfinite(reach).all():
         if not may_be_infeasible(problem):
-            return Status.FAILED, f"{solution.detail} was said, but there are decisions"
+            return Status.FAILED, f"{solution.detail} is the solver's answer, but there are feasible decisions"
         return Status.INFEASIBLE, "No decision satisfies uncertain_constraints for all outcomes of the set"
     direction = np.vstack([axes, -axes])[int(np.argmax(reach))].tolist()
     facets = shape.facets()

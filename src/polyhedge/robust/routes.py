@@ -1,12 +1,12 @@
-"""The ways to decide, in one list: the first that applies decides all contexts of one set.
+"""Routes to robust decisions: the first that applies decides all contexts of one set.
 
-| way             | applies to                                             | how                                     |
+| route           | applies to                                             | how                                     |
 |-----------------|--------------------------------------------------------|-----------------------------------------|
 | nothing         | an infinite radius; parameters, and no context         | no decision                             |
 | all values      | parameters that are affine, and differ or are few      | counterpart with them as coordinates    |
-| value by value  | other parameters                                       | each value by the ways below            |
+| value by value  | other parameters                                       | each value by the routes below          |
 | along a segment | one piece on a segment of decisions, no round sets     | closed form, all contexts at once       |
-| beside support  | something known of outcomes; one piece, or fixed ones  | without it, then again where it binds   |
+| known support   | a known support; one piece, or fixed directions        | without it, then again where it binds   |
 | counterpart     | a maximum of listed pieces                             | dual program: in batch, then one by one |
 | scenarios       | any other cost, concave or convex in the outcome       | column-and-constraint generation        |
 
@@ -42,27 +42,24 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True)
 class Route(Generic[Asked, Answer]):
-    """One way to an answer; `decide` may give up (None), so that the next one that applies is asked."""
+    """A method with its condition; `decide` may return None, so that the next route that applies is taken."""
 
     name: str
     applies: Callable[Asked, bool]
     decide: Callable[Asked, Answer | None]
 
 
-def dispatch(ways: Sequence[Route[Asked, Answer]], *asked: Asked.args, **named: Asked.kwargs) -> Answer:
-    """The answer of the first way that applies and does not give up."""
-    for way in ways:
-        answer = way.decide(*asked, **named) if way.applies(*asked, **named) else None
+def dispatch(routes: Sequence[Route[Asked, Answer]], *asked: Asked.args, **named: Asked.kwargs) -> Answer:
+    """The answer of the first route that applies and returns one."""
+    for route in routes:
+        answer = route.decide(*asked, **named) if route.applies(*asked, **named) else None
         if answer is not None:
             return answer
-    raise AssertionError("the last way applies to every problem and never gives up")
+    raise AssertionError("the last route applies to every problem and always has an answer")
 
 
 def is_closed_form(problem: DecisionProblem, shape: Shape, radius: float) -> bool:
-    """Whether the decision at a context is the same to the last bit whatever the other contexts of the call are.
-
-    So it is in closed form; a pool of decisions that contexts share may break ties in another way.
-    """
+    """Whether decisions have a closed form, so that ties do not depend on the other contexts of a call."""
     job, nobody = Job(problem, shape, radius, 1), np.zeros((0, problem.n_outcomes))
     return not problem.parameters and _along_segment(job, nobody) is not None
 
@@ -150,8 +147,8 @@ def _by_pieces(job: Job, centers: Array) -> Decisions:
     return by_counterpart(job, job.problem, centers)
 
 
-def _beside_support(job: Job, centers: Array) -> Decisions | None:
-    """Contexts as if nothing were known of outcomes; those where the support binds once more, with it."""
+def _with_known_support(job: Job, centers: Array) -> Decisions | None:
+    """All contexts without the support, then those where it binds with it."""
     problem, pieces = job.problem, job.problem.structure.pieces
     if not pieces.directions_are_fixed:
         return _where_support_binds(job, centers, None)
@@ -192,7 +189,7 @@ ROUTES: tuple[Route[[Job, Array], Decisions], ...] = (
     Route("all values", _has_all_values, _at_all_values),
     Route("value by value", lambda job, _: bool(job.problem.parameters), _value_by_value),
     Route("along a segment", lambda job, _: job.problem.structure.is_on_segment, _along_segment),
-    Route("beside support", lambda job, _: has_support_to_spare(job.problem), _beside_support),
+    Route("known support", lambda job, _: has_support_to_spare(job.problem), _with_known_support),
     Route("counterpart", lambda job, _: job.problem.structure.has_pieces, _by_pieces),
     Route("scenarios", lambda job, _: True, by_scenarios),
 )

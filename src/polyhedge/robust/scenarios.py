@@ -126,7 +126,7 @@ def _why_no_master(problem: DecisionProblem, master: Solution) -> tuple[Status, 
     if master.status is Status.INFEASIBLE and problem.uncertain_constraints is not None:
         return master.status, "No decision satisfies uncertain_constraints for all outcomes of the set"
     if master.status is Status.INFEASIBLE and not may_be_infeasible(problem):
-        return Status.FAILED, f"{master.detail} was said, but there are decisions"
+        return Status.FAILED, f"{master.detail} is the solver's answer, but there are feasible decisions"
     return master.status, master.detail
 
 

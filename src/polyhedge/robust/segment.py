@@ -155,15 +155,15 @@ def ties_along(segment: Segment, support: SupportAlongSegment, centers: Array) -
     largest = float(np.abs(support.points @ np.stack([segment.v0, segment.v1]).T).max()) + abs(float(segment.base[1]))
     sizes = np.abs(segment.v0) + np.abs(segment.v1)
     for k in range(0, len(centers), BLOCK):
-        t = _products(centers[k : k + BLOCK], segment.v0 - segment.v1)
+        t = centers[k : k + BLOCK] @ (segment.v0 - segment.v1)
         t -= segment.base[1]
-        near = _SAME * (largest + _products(np.abs(centers[k : k + BLOCK]), sizes))
+        near = _SAME * (largest + np.abs(centers[k : k + BLOCK]) @ sizes)
         may_tie[k : k + BLOCK] = table.locate(t + near) != table.locate(t - near)
     return may_tie
 
 
 def _decide_block(segment: Segment, table: _Table, centers: Array, s: Array, bound: Array, worst: Array) -> None:
-    t = _products(centers, segment.v0 - segment.v1)
+    t = centers @ (segment.v0 - segment.v1)
     t -= segment.base[1]
     k = table.locate(t)
     s[:] = table.s0[k]
@@ -180,15 +180,7 @@ def _decide_block(segment: Segment, table: _Table, centers: Array, s: Array, bou
     rise *= s
     rise += table.height[k]
     rise += segment.base[0]
-    np.add(rise, _products(centers, segment.v0), out=bound)
-
-
-def _products(rows: Array, v: Array) -> Array:
-    """The products rows @ v, column by column: BLAS adds up in an order that depends on the number of rows."""
-    total = rows[:, 0] * v[0]
-    for column, factor in zip(rows.T[1:], v[1:], strict=True):
-        total += column * factor
-    return total
+    np.add(rise, centers @ segment.v0, out=bound)
 
 
 def _table(support: SupportAlongSegment, curvature: float) -> _Table:

@@ -1,9 +1,6 @@
-"""Work in parts on all cores, results in order.
+"""Threads: work in parts on all cores with results in order, and small matrix products by one BLAS thread.
 
-Threads serve here: HiGHS, Clarabel and NumPy let go of the interpreter while they compute, and nothing that a user
-wrote has to be pickled or imported again.
-
-Small matrix products by one thread: where other work runs on the cores, many threads wait for each other.
+Threads serve because HiGHS, Clarabel and NumPy release the interpreter while they compute. Nothing is pickled.
 """
 
 from __future__ import annotations

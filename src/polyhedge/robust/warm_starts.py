@@ -106,8 +106,8 @@ class _Corners:
             rates = np.einsum("nij,ni->nj", self.inverses, W[enters])
             ratios = np.where(rates > SOLVED, np.maximum(self.weights, 0.0) / rates, np.inf)
             by_dual = ratios.argmin(axis=1)
-            ways = -self.inverses[rows, :, leaves] @ W.T
-            steps = np.where(ways > SOLVED, slacks / ways, np.inf)
+            rates_of_slack = -self.inverses[rows, :, leaves] @ W.T
+            steps = np.where(rates_of_slack > SOLVED, slacks / rates_of_slack, np.inf)
             by_primal = steps.argmin(axis=1)
         has_end = np.where(is_dual, np.isfinite(ratios[rows, by_dual]), np.isfinite(steps[rows, by_primal]))
         bases = self.bases.copy()
@@ -213,7 +213,7 @@ class SharpLevels:
 
 
 def sharp_levels(parametric: ParametricProgram) -> SharpLevels | None:
-    """For linear programs without whole numbers, of which nothing but right-hand sides moves; else None."""
+    """For linear programs without integers of which only right-hand sides move; else None."""
     zero, kinds = parametric.at_zero, row_kinds(parametric.at_zero.cones)
     moves = parametric.cost_slope.nnz or parametric.entry_slope.nnz or parametric.offset_slope.any()
     if zero.P is not None or len(zero.integer) or moves or not np.isin(kinds, ("zero", "nonneg")).all():
@@ -271,16 +271,16 @@ class SharpPrograms:
         try:
             program = _Program(self, W, q, centers)
             ends = program.pivoted(*self._bases)
-            seen = None if ends is None else _SeenBases(program, *ends)
+            found = None if ends is None else _Optimum(program, *ends)
         except np.linalg.LinAlgError:
-            seen = None
-        if seen is None:
+            found = None
+        if found is None:
             self._bases = None
             return unknown
-        self._keep(seen.bases[seen.is_sharp], seen.at_upper[seen.is_sharp])
-        weights, points = seen.x[:, len(self.lower) :], -seen.prices[:, self.n_rows :]
-        values = (program.costs * seen.x).sum(axis=1) + self.offset + centers @ self.q0
-        return SharpCosts(values, weights, points, seen.is_sharp)
+        self._keep(found.bases[found.is_sharp], found.at_upper[found.is_sharp])
+        weights, points = found.x[:, len(self.lower) :], -found.prices[:, self.n_rows :]
+        values = (program.costs * found.x).sum(axis=1) + self.offset + centers @ self.q0
+        return SharpCosts(values, weights, points, found.is_sharp)
 
     def remember(self, z: Array, multipliers: Array) -> bool:
         """Take over the basis of a solver's answer, where it has one; whether it is the only one that is known."""
@@ -413,8 +413,8 @@ class _Program:
         return has_end
 
 
-class _SeenBases:
-    """Bases seen anew: columns, prices of the equations, and where both are the only ones."""
+class _Optimum:
+    """Columns and prices of the equations at given bases, and where both are unique."""
 
     def __init__(self, program: _Program, bases: Indices, at_upper: Mask) -> None:
         self.bases, self.at_upper = bases, at_upper

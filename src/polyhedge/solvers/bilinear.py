@@ -253,8 +253,8 @@ def _complaint(program: BilinearProgram, x: Array, bound: float) -> str:
     terms = 1 + abs(program.A) @ np.abs(x) + np.bincount(r, np.abs(products), len(rows))
     broken = np.maximum(program.row_lower - rows, rows - program.row_upper) / terms
     outside = np.maximum(program.lower - x, x - program.upper) / (1 + np.abs(x))
-    whole = x[program.integer]
-    off = max(a.max(initial=0.0) for a in (broken, outside, np.abs(whole - np.round(whole))))
+    integers = x[program.integer]
+    off = max(a.max(initial=0.0) for a in (broken, outside, np.abs(integers - np.round(integers))))
     if off > _FEASIBLE:
         return f"the solver's point breaks a limit by {off:.1e}"
     value = _value(program, x)

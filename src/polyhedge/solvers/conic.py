@@ -34,7 +34,7 @@ _MORE_SCALINGS = 2
 def solve_conic(program: ConicProgram, *, time_limit: float | None = None, scaling: Scaling | None = None) -> Solution:
     """Solve a convex program without integer variables by an interior-point method.
 
-    It is solved in its own units, then once more seen from its solution where that makes the numbers smaller by far;
+    It is solved in its own units, then once more around its solution where that makes the numbers smaller by far;
     the solution with the least gap is returned.
     """
     scaling = Scaling.of(program) if scaling is None else scaling
@@ -52,7 +52,7 @@ def solve_conic(program: ConicProgram, *, time_limit: float | None = None, scali
 
 
 def _better(before: Solution, finer: Solution) -> Solution:
-    """The one with the smaller gap; one that was found before is optimal too if it is so beside the costs seen now."""
+    """The one with the smaller gap; the earlier one is optimal too if its gap is small against the finer costs."""
     if finer.gap < before.gap:
         return finer
     if finer.status is not Status.OPTIMAL or not before.status.has_solution:
@@ -64,9 +64,9 @@ def _better(before: Solution, finer: Solution) -> Solution:
 def _in_scaling(program: ConicProgram, scaling: Scaling, time_limit: float | None) -> Solution:
     """The first attempt that ends well; else the best of what was found."""
     attempts, verifier, form = [], Verifier(program, scaling), SecondOrder(program.cones)
-    seen = form.of(scaling.apply(program))
+    inside = form.of(scaling.apply(program))
     for tolerance in (_TIGHT, _USUAL):
-        attempts.append(_read(program, _set_up(seen, time_limit, tolerance).solve(), verifier, form))
+        attempts.append(_read(program, _set_up(inside, time_limit, tolerance).solve(), verifier, form))
         if attempts[-1].status not in (Status.FAILED, Status.STOPPED_EARLY):
             return attempts[-1]
     best = min(attempts, key=lambda solution: solution.gap)
@@ -76,7 +76,7 @@ def _in_scaling(program: ConicProgram, scaling: Scaling, time_limit: float | Non
 class ConicSolver:
     """One convex program set up once; solved again when its costs, right-hand sides or entries have changed.
 
-    Where the numbers have moved so far that this fails, the program is set up anew.
+    Where the numbers have moved so far that this fails, the program is set up again.
     """
 
     def __init__(
@@ -92,8 +92,8 @@ class ConicSolver:
         """Solve a program that differs from the first in its numbers only."""
         if program.A.data is not self.entries and not np.array_equal(program.A.data, self.entries):
             self.entries, self.verifier = program.A.data, Verifier(program, self.scaling)
-            seen = self.form.matrix(scaled(program.A, self.scaling.rows, self.scaling.columns))
-            self.solver.update(A=sp.csc_matrix(seen))
+            A = self.form.matrix(scaled(program.A, self.scaling.rows, self.scaling.columns))
+            self.solver.update(A=sp.csc_matrix(A))
         self.solver.update(q=self.verifier.costs(program.c), b=self.form.limits(self.verifier.limits(program.b)))
         solution = _read(program, self.solver.solve(), self.verifier, self.form)
         is_clear = solution.status not in (Status.FAILED, Status.STOPPED_EARLY)

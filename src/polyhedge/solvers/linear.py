@@ -1,6 +1,6 @@
-"""HiGHS: linear and mixed-integer linear programs, re-solved from the last basis when numbers change.
+"""HiGHS: linear and mixed-integer linear programs, and linear functions over half-spaces or a conic form.
 
-Linear functions over a set given by half-spaces or by a conic form: HiGHS and Clarabel behind arrays.
+Programs are solved again from the last basis when their numbers change.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _STATUS = {
     highspy.HighsModelStatus.kSolutionLimit: Status.STOPPED_EARLY,
 }
 _SMALL = 2_000
-"""Columns up to which searches do not start anew at their root. HiGHS 1.15 may lose the optimum when it does; a small
+"""Columns up to which searches do not restart at their root. HiGHS 1.15 may lose the optimum when it does; a small
 program gains nothing by it (18 ms instead of 17 without)."""
 
 
@@ -157,7 +157,7 @@ class LinearSolver:
         return lp
 
     def _costs(self) -> Array:
-        """The costs as seen from the scaling, in units of the largest of them."""
+        """The scaled costs, in units of the largest of them."""
         costs = self.scaling.cost * self.verifier.costs(self.program.c)
         self.cost = power_of_two(float(np.abs(costs).max(initial=0.0)))
         return costs / self.cost
@@ -174,15 +174,15 @@ class LinearSolver:
         """Set single entries of varying rows."""
         A = self.program.A
         scaled = self.scaling.rows[rows] * values * self.scaling.columns[columns]
-        is_told = self._knows_program and bool(np.isfinite(scaled).all())
-        if not is_told:  # the next solve passes the whole program, should it be one again
+        is_passed = self._knows_program and bool(np.isfinite(scaled).all())
+        if not is_passed:  # the next solve passes the whole program, should it be one again
             self.highs = self._empty()
         for row, column, value, inside in zip(
             rows.tolist(), columns.tolist(), values.tolist(), scaled.tolist(), strict=True
         ):
             begin, end = A.indptr[row], A.indptr[row + 1]
             A.data[begin + np.searchsorted(A.indices[begin:end], column)] = value
-            if is_told:
+            if is_passed:
                 self.highs.changeCoeff(int(self.row_position[row]), column, inside)
         if len(rows):
             self.verifier, self._has_changed_entries = Verifier(self.program, self.scaling), True
@@ -190,7 +190,7 @@ class LinearSolver:
     def solve_with(self, entries: Indices, values: Array) -> Solution:
         """Set stored entries of the matrix, by their places in it, and solve as if it were the first time.
 
-        HiGHS gets the whole program anew: one that it has changed may stand there in another order.
+        HiGHS gets the whole program again, see `forget`.
         """
         self.program.A.data[entries] = values
         self.verifier = Verifier(self.program, self.scaling)
@@ -260,7 +260,7 @@ class LinearSolver:
         return other if is_none or other.gap < solution.gap else solution
 
     def solve_otherwise(self) -> Solution:
-        """Solve whole numbers without presolve, where the answer of `solve` contradicts what is known."""
+        """Solve for integers without presolve, where the answer of `solve` contradicts what is known."""
         self.highs.clearSolver()
         return self._read(self.highs, self._without_presolve())
 
@@ -307,8 +307,8 @@ class LinearSolver:
         if len(program.integer):
             inside, x = x, scaling.origin + scaling.columns * x
             gap = self.cost * (float(self._costs() @ inside) - float(info.mip_dual_bound))
-            whole = self.verifier.verify_integer(program, x, gap, self.cost, self.tolerance)
-            return replace(whole, n_nodes=max(int(info.mip_node_count), 0))
+            point = self.verifier.verify_integer(program, x, gap, self.cost, self.tolerance)
+            return replace(point, n_nodes=max(int(info.mip_node_count), 0))
         y = self._duals(np.array(solution.row_dual), np.array(solution.col_dual))
         point = Solution(
             scaling.origin + scaling.columns * x, scaling.prices + self.cost * scaling.rows * y, np.nan, status
@@ -341,7 +341,7 @@ def maximise_linear(W: Array, h: Array, directions: Array, units: Array | None =
     h : (n_facets,) array
     directions : (m, d) array
     units : (d,) array or None
-        What outcomes are measured in, powers of two; where None, told from the half-spaces.
+        What outcomes are measured in, powers of two; None to take them from the half-spaces.
 
     Returns
     -------

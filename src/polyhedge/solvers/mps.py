@@ -23,7 +23,7 @@ MAX_MPS_BYTES = 2**26
 
 @dataclass(frozen=True, eq=False)
 class MpsModel:
-    r"""$\min c^\top x + c_0$ subject to $l \le A x \le h$ and bounds on x, some entries whole.
+    r"""$\min c^\top x + c_0$ subject to $l \le A x \le h$ and bounds on x, some entries integer.
 
     `is_maximised` says that the file asks for the largest value instead.
     """
@@ -42,7 +42,7 @@ class MpsModel:
 
 
 def read_mps(path: str | Path, max_bytes: int = MAX_MPS_BYTES) -> MpsModel:
-    """Read a linear model, with or without whole numbers, from an MPS file (also compressed, .mps.gz)."""
+    """Read a linear model, with or without integers, from an MPS file (also compressed, .mps.gz)."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}. Check the path.")
@@ -98,10 +98,10 @@ def _unpacked(path: Path, max_bytes: int) -> bytes | None:
             raise ValueError(f"{path} cannot be unpacked: {error}. Pack it again, or give it as it is.") from error
         size = len(content)
     if size > max_bytes:
-        told = "unpacks to more than that" if is_packed else f"has {size}"
+        size_text = "unpacks to more than that" if is_packed else f"has {size}"
         raise ValueError(
-            f"{path} may have at most {max_bytes} bytes, and {told}: a stranger's file should not take all memory. If "
-            "you trust it, raise the limit with from_mps(..., max_bytes=...)."
+            f"{path} may have at most {max_bytes} bytes, and {size_text}: a stranger's file should not take all "
+            "memory. If you trust it, raise the limit with from_mps(..., max_bytes=...)."
         )
     return content
 

@@ -1,4 +1,4 @@
-"""What a user asks of solvers: options, a time limit, another one for whole numbers."""
+"""What a user asks of solvers: options, a time limit, another one for integers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 __all__ = ["Solver", "seconds_allowed", "solver_in_force", "solver_of"]
 
 _OWN_WORDS = {
-    ("highs", "time_limit"): "Say Solver(time_limit=...), which counts for each program anew.",
+    ("highs", "time_limit"): "Say Solver(time_limit=...), which counts for each program.",
     ("clarabel", "time_limit"): "Say Solver(time_limit=...), which serves HiGHS as well.",
     ("highs", "threads"): "HiGHS has one number of threads for the whole process; programs are solved side by side, "
     "as many as n_jobs says.",
@@ -24,7 +24,7 @@ class Solver:
     """Options of the solvers, and another one for mixed-integer programs, where the ones that are chosen do not serve.
 
     HiGHS solves linear programs, Clarabel convex ones, and HiGHS mixed-integer ones, with tangents where they are
-    convex. Nothing of that has to be said. `RobustDecider(..., solver=Solver(...))` says it for one decider, `with
+    convex. This is automatic. `RobustDecider(..., solver=Solver(...))` says it for one decider, `with
     Solver(...).in_force():` for all that runs inside. Model files do not keep it: it is a matter of the machine.
 
     Parameters
@@ -48,7 +48,7 @@ class Solver:
     No solver is trusted, whatever its options are. A point that breaks a constraint is no answer, a decision is called
     optimal where its gap is at most a millionth of the costs at stake, and a cost bound is that of the decision that
     was found: it holds even where the search stopped early. The gap of a mixed-integer program is the distance to the
-    lower bound that the back-end tells (HiGHS, SCIP, Gurobi, COPT), or, of others, to the best without whole numbers:
+    lower bound of the back-end (HiGHS, SCIP, Gurobi, COPT), or, of others, to the best without integrality:
     their decisions are rarely called optimal, and say how far they may be from it.
 
     Decisions that need no program, such as those of a newsvendor without coupling, never meet a solver.

@@ -1,19 +1,13 @@
-r"""Squares under a product: $x^\top x \le s\,t$ with $s, t \ge 0$, each side in a unit of its own.
+r"""Programs in units of their own: the tolerances of solvers are absolute.
 
-CVXPY writes $x^2 \le t$ as the second-order cone $(1 + t, 1 - t, 2 x)$. No scaling of its rows tells a small t from the
-1 beside it: where outcomes are measured in millionths, t is lost in the last digits. The sum and the difference of the
-first two rows are the sides of a product, here a cone of the kind `rotated`: $(2, 2 t, 2 x)$, in which each side may be
-measured in its own unit as long as x has the root of their product. In these units it is a second-order cone again.
+Rows, columns and costs are multiplied by powers of two so that the logarithms of all numbers are as near to 0 as can be
+in the mean square (Curtis and Reid, 1972). Numbers that are large only because the origin lies far away are dealt with
+by another origin, see `Scaling.around`.
 
-Programs in their own units: solvers stop at absolute tolerances, which mean nothing to millions or millionths.
-
-Rows, columns and costs are multiplied by powers of two, which change no digit, so that the logarithms of all numbers
-are as near to 0 as can be in the mean square (Curtis and Reid, 1972). Multiplying the outcomes, costs or decisions of a
-problem multiplies rows and columns of its programs, so that the scaled program is the same to the last bit.
-
-The two sides of a product that bounds a square (see `rotated`) have units of their own, their square the mean of both.
-
-Numbers that are large only because the origin lies far away are dealt with by another origin, see `Scaling.around`.
+A square under a product, $x^\top x \le s\,t$ with $s, t \ge 0$, is a cone of the kind `rotated`. CVXPY writes
+$x^2 \le t$ as the second-order cone $(1 + t, 1 - t, 2 x)$, in which no scaling of rows separates a small t from
+the 1. The sum and the difference of the first two rows are the sides of a product, each with a unit of its own; x has
+the root of their product. Scaled, the cone is a second-order cone again.
 """
 
 from __future__ import annotations
@@ -73,20 +67,6 @@ def with_products(program: ConicProgram) -> ConicProgram:
     return replace(program, A=A, b=turn @ program.b, cones=as_rotated(program.cones, chosen))
 
 
-def without_products(program: ConicProgram) -> ConicProgram:
-    """The program with second-order cones alone, where `with_products` makes the same of it to the last bit.
-
-    So files can be read by what knows no products.
-    """
-    plain = SecondOrder(program.cones).of(program)
-    if plain is program:
-        return program
-    plain.A.eliminate_zeros()
-    again = with_products(plain)
-    is_same = again.cones == program.cones and np.array_equal(again.b, program.b)
-    return plain if is_same and np.array_equal(again.A.toarray(), program.A.toarray()) else program
-
-
 def as_rotated(cones: Sequence[Cone], chosen: Iterable[int]) -> tuple[Cone, ...]:
     """The cones with other names for the chosen ones."""
     among = set(chosen)
@@ -131,11 +111,11 @@ class SecondOrder:
 _LIGHT = 0.01
 """Weight of costs against rows: they tell the size of a column that no row tells."""
 _NEITHER = 0.5 - 1 / np.pi
-"""Added before rounding: means of whole exponents are then never half-way between two, where rounding errors decide."""
+"""Added before rounding, so that means of integers are never half-way between two powers."""
 _FEW = 256
 """Unknowns up to which a dense solve is the quickest."""
 _RIDGE = 1e-10
-"""Makes directions of which nothing is said 0, and moves the others by less than rounding does."""
+"""Regularises unknowns that no number determines."""
 _TINY, _MOST_ROUNDS = -20.0, 4
 """Binary logarithm below which a number says nothing of units, and the rounds in which such numbers are found."""
 NOISE = 2.0**-26
@@ -143,12 +123,12 @@ NOISE = 2.0**-26
 _NO_LARGER = 2.0**10
 """Times the unit of costs up to which prices are believed: right ones make costs smaller, or spread them over rows."""
 _PULL = 1e-4
-"""Weight with which units stay as they were where nothing else is said of them."""
+"""Weight of the former units, which decide where no number does."""
 
 
 @dataclass(frozen=True)
 class Scaling:
-    r"""Where a program is seen from: x = origin + columns x', row i times rows[i], costs in terms of `cost`.
+    r"""The units and the origin of a program: x = origin + columns x', row i times rows[i], costs in terms of `cost`.
 
     `prices` (one for each row, 0 on inequalities) times the equations have been added to the costs, which moves all
     values by a constant. `first_cost` is what costs were measured in before any were.
@@ -163,7 +143,7 @@ class Scaling:
 
     @classmethod
     def of(cls, program: ConicProgram) -> Scaling:
-        """The units of a program seen from where it is."""
+        """The units of a program around 0."""
         rows, columns, cost = balance(program)
         return cls(rows, columns, cost, np.zeros(len(program.c)), np.zeros(len(program.b)), cost)
 
@@ -183,12 +163,12 @@ class Scaling:
         c_noise = np.maximum(np.abs(program.c) + size.T @ np.abs(prices), self.cost / self.columns)
         if program.P is not None:
             c_noise += abs(program.P) @ np.abs(origin)
-        told = replace(
+        remainder = replace(
             moved,
             b=np.where(np.abs(moved.b) > NOISE * b_noise, moved.b, 0.0),
             c=np.where(np.abs(moved.c) > NOISE * c_noise, moved.c, 0.0),
         )
-        scaling = Scaling(*balance(told, self), origin, prices, self.first_cost)
+        scaling = Scaling(*balance(remainder, self), origin, prices, self.first_cost)
         return scaling if scaling.cost <= _NO_LARGER * max(self.cost, self.first_cost) else self
 
     def apply(self, program: ConicProgram) -> ConicProgram:
@@ -326,9 +306,9 @@ class _Equations:
         self.signs.append(np.ones(len(self.logs[-1])) if sign is None else np.where(sign < 0, -1.0, 1.0)[there])
 
     def solve(self, fixed: Indices) -> Array:
-        """The unknowns; 0 where they are fixed or where nothing is said of them.
+        """The unknowns; 0 where they are fixed or undetermined.
 
-        Numbers that are tiny beside the others in the units found, such as rounding errors, are left out.
+        Numbers that are tiny against the others in the units found, such as rounding errors, are left out.
         """
         logs, weights, unknowns = np.concatenate(self.logs), np.concatenate(self.weights), np.vstack(self.unknowns)
         signs = np.ones(unknowns.shape)

@@ -1,15 +1,8 @@
-"""Programs with their integer columns fixed: the best of all other columns, and its multipliers.
+"""The one entry to the solvers: the structure of a program picks the vendor; a user may name another for integers.
 
-Mixed-integer convex programs on HiGHS by outer approximation.
-
-HiGHS takes integers only with linear rows. Second-order cones and a convex quadratic objective are
-replaced by tangent planes, added where the last mixed-integer solution violates them, until none is
-violated by more than the tolerance. The value of the linear relaxation is a lower bound, so the
-result carries its gap.
-
-Mixed-integer programs of decisions by a solver that the user named, through CVXPY.
-
-One door to the solvers: the program's structure picks the vendor, and a user may name another for whole numbers.
+HiGHS takes integers only with linear rows. Second-order cones and a convex quadratic objective are replaced by tangent
+planes, added where the last mixed-integer solution violates them, until none is violated by more than the tolerance.
+The value of the linear relaxation is a lower bound, so that the result carries its gap.
 """
 
 from __future__ import annotations
@@ -41,18 +34,19 @@ def with_fixed_integers(program: ConicProgram, x: Array, scaling: Scaling | None
     in which nothing is left have a dual of 0. What fails in the program's own units is tried in those of what is left.
     """
     is_given, scaling = scaling is not None, Scaling.of(program) if scaling is None else scaling
-    whole = np.round(x[program.integer])
-    rest = _Rest(program, whole, scaling)
+    rest = _Rest(program, np.round(x[program.integer]), scaling)
     if rest.broken > OPTIMAL:
-        detail = f"whole numbers alone break a limit by {rest.broken:.1e} of its terms"
+        detail = f"the integers alone violate a constraint by {rest.broken:.1e} of its terms"
         return nothing_known(program, Status.INFEASIBLE, detail)
     if not len(rest.columns):
         nothing = np.zeros(0)
-        return rest.whole(Solution(nothing, nothing, rest.program.offset, Status.OPTIMAL, size=scaling.cost))
+        return rest.completed(Solution(nothing, nothing, rest.program.offset, Status.OPTIMAL, size=scaling.cost))
     if rest.program.is_linear:
-        return rest.whole(LinearSolver(rest.program, scaling=rest.scaling if is_given else None).solve())
+        return rest.completed(LinearSolver(rest.program, scaling=rest.scaling if is_given else None).solve())
     solution = solve_conic(rest.program, scaling=rest.scaling)
-    return rest.whole(solution if solution.status is Status.OPTIMAL else _better(solution, solve_conic(rest.program)))
+    return rest.completed(
+        solution if solution.status is Status.OPTIMAL else _better(solution, solve_conic(rest.program))
+    )
 
 
 def _better(first: Solution, second: Solution) -> Solution:
@@ -107,7 +101,7 @@ class _Rest:
             scaling.prices[self.kept],
         )
 
-    def whole(self, solution: Solution) -> Solution:
+    def completed(self, solution: Solution) -> Solution:
         """A solution of what is left as one of the program."""
         if not solution.status.has_solution:
             return nothing_known(self.full, solution.status, solution.detail)
@@ -125,8 +119,6 @@ def _off(cone: Cone, slack: Array, size: Array, gone: Mask) -> float:
         return float((np.maximum(-slack, 0.0) / (1 + size))[gone].max())
     return outside(cone, slack) / (1 + float(size.max()))
 
-
-__all__ = ["at_stake", "check_cones", "relaxed", "scaling_around", "solve_mixed_integer", "with_fixed_integers"]
 
 # Usual problems take fewer than twenty rounds of tangents.
 _MAX_ROUNDS = 200
@@ -148,7 +140,7 @@ def solve_mixed_integer(
     if program.is_linear:
         known = _Known(program, plain, scaling, continuous)
         return known.optimum or known.checked(
-            LinearSolver(program, time_limit=time_limit, max_nodes=max_nodes, scaling=seen) for seen in (scaling, plain)
+            LinearSolver(program, time_limit=time_limit, max_nodes=max_nodes, scaling=each) for each in (scaling, plain)
         )
     if continuous.status in (Status.INFEASIBLE, Status.UNBOUNDED):
         return nothing_known(program, continuous.status, continuous.detail)
@@ -157,14 +149,14 @@ def solve_mixed_integer(
     if not solution.status.has_solution:
         return nothing_known(program, solution.status, solution.detail)
     x = scaling.invert(solution).x
-    whole = Verifier(program, scaling).verify_integer(
+    point = Verifier(program, scaling).verify_integer(
         program, x, scaling.cost * solution.gap, min(scaling.cost, at_stake(program, x, plain))
     )
-    return replace(whole, n_nodes=solution.n_nodes)
+    return replace(point, n_nodes=solution.n_nodes)
 
 
 def scaling_around(plain: Scaling, program: ConicProgram, continuous: Solution) -> Scaling:
-    """Where a mixed-integer program is seen from: around its relaxation, where that is proven; else the plain scaling.
+    """The scaling of a mixed-integer program: around its relaxation if that is proven, else the plain one.
 
     Multipliers that prove nothing would set units in which any answer is near to any other.
     """
@@ -178,7 +170,7 @@ def at_stake(program: ConicProgram, x: Array, plain: Scaling) -> float:
 
 
 class _Known:
-    """What the relaxation of a linear program says of its whole numbers: a lower bound, and perhaps a point."""
+    """What the relaxation of a linear program gives: a lower bound, and perhaps a point with integers."""
 
     def __init__(self, program: ConicProgram, plain: Scaling, scaling: Scaling, continuous: Solution) -> None:
         self.program, self.plain, self.scaling = program, plain, scaling
@@ -194,10 +186,10 @@ class _Known:
         gap = self.value - self.lower
         if not abs(gap) <= TIE * max(self.size, abs(self.value - self.program.offset)):
             return None
-        whole = Verifier(self.program, self.scaling).verify_integer(
+        point = Verifier(self.program, self.scaling).verify_integer(
             self.program, self.point.x, max(gap, 0.0), self.size
         )
-        return whole if whole.status is Status.OPTIMAL else None
+        return point if point.status is Status.OPTIMAL else None
 
     def checked(self, solvers: Iterable[LinearSolver]) -> Solution:
         """The first answer that does not contradict the point; where all do, the point with what is proven of it."""
@@ -217,7 +209,7 @@ class _Known:
         return bool(answer.status.has_solution and answer.value - answer.gap > self.value + OPTIMAL * size)
 
     def _sized(self, answer: Solution) -> Solution:
-        """The answer, optimal only if it is so beside its costs, not only beside those that multipliers set."""
+        """The answer, optimal only if its gap is small against its own costs too."""
         if answer.status is not Status.OPTIMAL:
             return answer
         size = min(
@@ -227,7 +219,7 @@ class _Known:
 
 
 def check_cones(program: ConicProgram) -> None:
-    """Raise where whole numbers meet cones that have no tangents here."""
+    """Raise where integers meet cones without tangents here."""
     unsupported = {c.kind for c in program.cones if c.size} - {"zero", "nonneg", "soc", "rotated"}
     if unsupported:
         raise ValueError(
@@ -298,7 +290,7 @@ def _as_point(program: ConicProgram, x: Array) -> Solution:
 
 
 def _scaling_of_rows(program: ConicProgram) -> Scaling:
-    """The scaling of a program that is seen from one, with tangents among its rows, which have their own units.
+    """The scaling of a scaled program with tangents among its rows, which have units of their own.
 
     What is nearly 0 there is rounding, and tells of no finer units.
     """
@@ -437,15 +429,15 @@ _FINER: dict[str, dict[str, Any]] = {
 }
 """What is asked of those whose own tolerances are too wide to call an answer optimal; the user's options win."""
 _BOUNDS: dict[str, Callable[[Any], float]] = {
-    "scip": lambda told: told["model"].getDualbound(),
-    "gurobi": lambda told: told.ObjBound,
-    "copt": lambda told: told.BestBnd,
+    "scip": lambda stats: stats["model"].getDualbound(),
+    "gurobi": lambda stats: stats.ObjBound,
+    "copt": lambda stats: stats.BestBnd,
 }
 """Where each tells the lower bound of its search."""
 
 
 def check_named(backend: Any) -> None:
-    """Raise where CVXPY knows no such solver for whole numbers, or where it is not installed."""
+    """Raise where CVXPY knows no such solver for integers, or where it is not installed."""
     import cvxpy as cp
 
     if not isinstance(backend, str) or backend not in _PACKAGES:
@@ -466,27 +458,27 @@ def check_named(backend: Any) -> None:
 
 
 def solve_named(program: ConicProgram, backend: str, options: Mapping[str, Any]) -> Solution:
-    """Solve with integer columns by this solver: its whole numbers, completed and judged here.
+    """Solve with integer columns by this solver: its integers, completed and verified here.
 
-    What it finds for the other columns is found again with the whole numbers fixed, so that the point keeps its
+    What it finds for the other columns is found again with the integers fixed, so that the point keeps its
     constraints as closely as any other; only its lower bound is the solver's word.
     """
     check_cones(program)
     continuous = relaxed(program, None)
-    if not continuous.status.has_solution:  # nothing to search: why, is told as ever
+    if not continuous.status.has_solution:  # nothing to search
         return solve_mixed_integer(program)
     plain = Scaling.of(program)
     scaling = scaling_around(plain, program, continuous)
-    seen = SecondOrder(program.cones).of(scaling.apply(program))
-    answer = _asked(seen, backend, _with_options(_FINER.get(backend, {}), options))
+    inside = SecondOrder(program.cones).of(scaling.apply(program))
+    answer = _asked(inside, backend, _with_options(_FINER.get(backend, {}), options))
     if answer.x is None:
         return nothing_known(program, answer.status, f"{backend}: {answer.words}")
-    completed = with_fixed_integers(seen, answer.x)
+    completed = with_fixed_integers(inside, answer.x)
     if not completed.status.has_solution:
-        return nothing_known(program, Status.FAILED, f"{backend}: no point goes with its whole numbers")
+        return nothing_known(program, Status.FAILED, f"{backend}: its integers have no feasible completion")
     lower = answer.lower_bound
     if lower is None:
-        least = relaxed(seen, None)
+        least = relaxed(inside, None)
         lower = least.value - least.gap
     gap, x = scaling.cost * (completed.value - lower), scaling.invert(completed).x
     return Verifier(program, scaling).verify_integer(program, x, gap, min(scaling.cost, at_stake(program, x, plain)))
@@ -538,9 +530,9 @@ def _written(program: ConicProgram) -> tuple[Any, list[tuple[Any, Any]]]:
     import cvxpy as cp
 
     n = len(program.c)
-    whole = np.asarray(program.integer)
-    others = np.setdiff1d(np.arange(n), whole)
-    parts = [(whole, cp.Variable(len(whole), integer=True))]
+    integer = np.asarray(program.integer)
+    others = np.setdiff1d(np.arange(n), integer)
+    parts = [(integer, cp.Variable(len(integer), integer=True))]
     if len(others):
         parts.append((others, cp.Variable(len(others))))
     cost = sum(program.c[columns] @ x for columns, x in parts)

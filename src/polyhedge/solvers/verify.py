@@ -1,13 +1,12 @@
-r"""Membership in cones in closed form: how far a slack lies outside, and multipliers moved into the dual cone.
+r"""What a point and its multipliers prove about a program, whatever the solver says of itself.
 
-Distances are those to a nearby point of the cone, at least as large as to the nearest one, and scale with the point.
+Every solution passes here before it is called optimal. Distances from a cone are those to a nearby point of it,
+at least as large as to the nearest one.
 
 - rotated: $s_0 s_1 \ge \lVert s_{2:} \rVert^2$ with $s_0, s_1 \ge 0$: a soc of half their sum and difference.
-- soc: $s_0 \ge \lVert s_{1:} \rVert$; psd: symmetric matrices without negative eigenvalues. Both are their own duals.
+- soc: $s_0 \ge \lVert s_{1:} \rVert$; psd: symmetric matrices without negative eigenvalues. Both are self-dual.
 - exp: closure of $s_1 e^{s_0 / s_1} \le s_2$, $s_1 > 0$. Dual: closure of $-y_0 e^{y_1 / y_0 - 1} \le y_2$, $y_0 < 0$.
 - pow: $s_0^a s_1^{1-a} \ge |s_2|$ with $s_0, s_1 \ge 0$. Dual: the same of $y_0 / a$, $y_1 / (1 - a)$ and $y_2$.
-
-What a point and its multipliers prove about a program, whatever the solver says of itself.
 """
 
 from __future__ import annotations
@@ -130,14 +129,13 @@ class Verifier:
         if self.P is not None:
             self.price = self.price + self.P @ scaling.origin
         self.size = abs(self.A)
-        self._last: tuple[Array, tuple[Array, Array, Array, Array]] | None = None
 
     def costs(self, c: Array) -> Array:
-        """Costs as seen from the scaling."""
+        """Scaled costs."""
         return np.asarray(self.scaling.columns * (c + self.price) / self.scaling.cost)
 
     def limits(self, b: Array) -> Array:
-        """Right-hand sides as seen from the scaling."""
+        """Scaled right-hand sides."""
         return np.asarray(self.scaling.rows * (b - self.reach))
 
     def verify(self, program: ConicProgram, solution: Solution, cost: float | None = None) -> Solution:
@@ -164,9 +162,9 @@ class Verifier:
         off = float((broken / (1 / scaling.rows + row_terms)).max(initial=0.0))
         terms = float(np.abs(program.c * x).sum() + np.abs(curved * x).sum())
         size = self._at_stake(x, force - self.At @ np.where(self.is_equation, 0.0, y), unit)
-        whole = terms + float(np.abs(y) @ row_terms)
-        is_faint = whole < _FAINT * unit and self._left(program, x, y, curved) <= NOISE * unit
-        size = _FAINT * unit if is_faint else min(size, whole)
+        total = terms + float(np.abs(y) @ row_terms)
+        is_faint = total < _FAINT * unit and self._left(program, x, y, curved) <= NOISE * unit
+        size = _FAINT * unit if is_faint else min(size, total)
         size += ROUNDING / OPTIMAL * (terms + float(np.abs(b) @ np.abs(y)))
         # Multipliers are the solver's word: however large, they do not make more of what is at stake.
         size = min(size, _MOST_AT_STAKE * (unit + terms + float(np.abs(program.c + curved) @ scaling.columns)))
@@ -226,23 +224,21 @@ class Verifier:
 
     def _sums(self, program: ConicProgram, x: Array, y: Array) -> tuple[Array, Array, Array, Array]:
         """Limits without those of infinity, which are none; P x; slacks; and what does not balance the costs."""
-        if self._last is None or self._last[0] is not x:
-            is_none = np.isposinf(program.b)
-            b = np.where(is_none, 0.0, program.b)
-            curved = np.zeros(len(x)) if self.P is None else self.P @ x
-            force = program.c + curved + self.At @ y
-            self._last = x, (b, curved, np.where(is_none, 0.0, b - self.A @ x), force)
-        return self._last[1]
+        is_none = np.isposinf(program.b)
+        b = np.where(is_none, 0.0, program.b)
+        curved = np.zeros(len(x)) if self.P is None else self.P @ x
+        force = program.c + curved + self.At @ y
+        return b, curved, np.where(is_none, 0.0, b - self.A @ x), force
 
     def _slacks(self, slack: Array, y: Array) -> tuple[float, Array]:
-        """What multipliers times slacks leave open, and by how much each row is broken (of a cone, the dearest)."""
+        """What multipliers times slacks leave open, and by how much each row is broken (of a cone, the heaviest)."""
         broken = np.where(self.is_equation, np.abs(slack), np.where(self.is_limit, np.maximum(-slack, 0.0), 0.0))
         open_ = float(y[self.is_limit] @ np.maximum(slack[self.is_limit], 0.0))
         for cone, rows in self.others:
             open_ += abs(float(y[rows] @ slack[rows]))
             unit = self._units_of(cone, rows)
-            dearest = int(np.argmax(np.abs(y[rows] / unit)))
-            broken[rows.start + dearest] = outside(cone, unit * slack[rows]) / unit[dearest]
+            heaviest = int(np.argmax(np.abs(y[rows] / unit)))
+            broken[rows.start + heaviest] = outside(cone, unit * slack[rows]) / unit[heaviest]
         return open_, broken
 
     def _units_of(self, cone: Cone, rows: slice) -> Array:

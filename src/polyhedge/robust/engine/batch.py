@@ -1,17 +1,11 @@
-r"""Critical regions: predictions that share one active set, so that one affine map solves them all.
+r"""Robust decisions for many contexts of a linear or quadratic counterpart, without a solver for each.
 
-A region is a set of flipped pairs. Its tests, $M [1; f] \ge 0$, say for any number of contexts by one matrix product
-whether they belong to it; its maps then give decision, worst-case residual and bound without a solve. A region is
-kept only if its maps satisfy the optimality conditions of the original program.
-
-Worst-case residuals of many contexts, read from the multipliers of their counterparts.
-
-Robust decisions for many contexts of a linear or quadratic counterpart, without a solver for each.
-
+A critical region is a polyhedron of contexts with one optimal active set; decision and multipliers are affine in it.
 Contexts are first offered to a pool of critical regions: the most promising region of each is found, and its
-optimality tested, by matrix products. Those outside go on from there by batched pivots, are proven against the
-original program, and the active sets that several of them share join the pool. What cannot be proven is left
-open for the solver. Contexts are taken in chunks, so that the memory in use does not grow with their number.
+optimality tested, by matrix products. Contexts outside go on from there by batched pivots and are proven against the
+original program. Active sets that several contexts share join the pool, if their maps satisfy the optimality conditions
+of the original program. What cannot be proven is left open for the solver. Contexts are taken in chunks, so that memory
+does not grow with their number.
 """
 
 from __future__ import annotations
@@ -263,7 +257,7 @@ class BatchEngine:
         z = proven.x[:, self.counterpart.problem.feasible.z_columns]
         residual = self.worst.at(proven.y)
         is_open = ~(proven.is_optimal & ends.has_ended & np.isfinite(residual).all(axis=1))
-        may_tie = ~self.unique.is_seen(proven.y, self.program.scaling.rows)
+        may_tie = ~self.unique.is_proven(proven.y, self.program.scaling.rows)
         return BatchDecisions(z, proven.value, residual, proven.gap, is_open, may_tie), ends.is_flipped
 
 
@@ -394,7 +388,7 @@ class _Pool:
             taken += self._take(np.flatnonzero(is_flipped[k]), F[k])
         if taken:
             self.scores = np.stack(self.bounds)
-            self.may_tie += (~self.engine.unique.is_seen(np.stack(taken), self.engine.program.scaling.rows)).tolist()
+            self.may_tie += (~self.engine.unique.is_proven(np.stack(taken), self.engine.program.scaling.rows)).tolist()
 
     def _take(self, flipped: Indices, F: Array) -> list[Array]:
         """Take in one region if it is certified: its multipliers at one context F, or nothing."""

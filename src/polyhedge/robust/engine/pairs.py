@@ -42,7 +42,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class DenseProgram:
-    """A parametric program near one prediction as dense arrays, seen from a scaling.
+    """A parametric program near one prediction as dense arrays, in the units of a scaling.
 
     Each row of C, B and offset holds [there, slopes in f]; f counts from that prediction. All but the offset, which
     makes the value, are in the scaling's units.
@@ -60,16 +60,16 @@ class DenseProgram:
     def of(cls, parametric: ParametricProgram, center: Array, scaling: Scaling) -> DenseProgram:
         """The program's arrays around a prediction; its matrix must not depend on it."""
         program = parametric.at(center)
-        seen, x, prices = scaling.apply(program), scaling.origin, scaling.prices
+        inside, x, prices = scaling.apply(program), scaling.origin, scaling.prices
         cost_slope, rhs_slope = parametric.cost_slope.toarray(), parametric.rhs_slope.toarray()
         bend = 0.0 if program.P is None else 0.5 * float(x @ (program.P @ x))
         there = program.offset + bend + float(program.c @ x) + float(prices @ (program.A @ x - program.b))
         kinds = row_kinds(program.cones)
         return cls(
-            A=seen.A.toarray(),
-            B=np.column_stack([seen.b, scaling.rows[:, None] * rhs_slope]),
-            C=np.column_stack([seen.c, scaling.columns[:, None] * cost_slope / scaling.cost]),
-            P=None if seen.P is None else seen.P.toarray(),
+            A=inside.A.toarray(),
+            B=np.column_stack([inside.b, scaling.rows[:, None] * rhs_slope]),
+            C=np.column_stack([inside.c, scaling.columns[:, None] * cost_slope / scaling.cost]),
+            P=None if inside.P is None else inside.P.toarray(),
             offset=np.append(there, parametric.offset_slope + cost_slope.T @ x - rhs_slope.T @ prices),
             inequalities=np.flatnonzero(kinds == "nonneg"),
             scaling=scaling,

@@ -1,11 +1,4 @@
-r"""A conic program whose numbers move linearly with the context, solved at many contexts.
-
-The program that is left where every piece of a cost has a fixed direction: only levels move.
-
-$$\min_{z \in Z} g_0(z) + \max_l \{y_l + p_l^\top z + c_l\}$$
-
-Whether the multipliers of a program say that its solution is the only one.
-"""
+"""A conic program whose numbers are affine in the context, solved at many contexts."""
 
 from __future__ import annotations
 
@@ -52,7 +45,7 @@ class ParametricProgram:
         )
 
     def scaling_at(self, center: Array) -> Scaling:
-        """Where the programs near one prediction are best seen from: the solution there, if there is a proven one."""
+        """The scaling of programs near one prediction, around the solution there if one is proven."""
         program = replace(self.at(center), integer=np.zeros(0, dtype=np.int64))
         scaling = Scaling.of(program)
         linear = program.is_linear
@@ -63,7 +56,7 @@ class ParametricProgram:
 class ContextSolver:
     """Solve one parametric program at one prediction after the other: set up once, warm where the solver allows.
 
-    All programs are seen from one scaling: a given one, else that of the first prediction.
+    All programs have one scaling: a given one, else that of the first prediction.
     """
 
     def __init__(self, parametric: ParametricProgram, scaling: Scaling | None = None) -> None:
@@ -86,11 +79,11 @@ class ContextSolver:
 
     @property
     def row_units(self) -> Array | None:
-        """What rows are measured in; None where nothing was seen from a scaling, such as programs of whole numbers."""
+        """Units of the rows; None without a scaling, as for programs with integers."""
         return None if self.scaling is None else self.scaling.rows
 
     def forget(self) -> None:
-        """Begin anew: what comes next does not depend on what was solved before."""
+        """Drop the warm start: the next answer does not depend on earlier ones."""
         if hasattr(self, "solver"):
             self.solver.forget()
 
@@ -155,16 +148,16 @@ def level_program(problem: DecisionProblem) -> ParametricProgram:
 
 @dataclass(frozen=True, eq=False)
 class Uniqueness:
-    """Limits with positive multipliers hold with equality in every solution.
+    """Whether multipliers prove that a solution is the only one; else decisions may tie.
 
-    As many of them as there are columns, with the equations and the curvature of the cost, leave one solution. Fewer
-    may leave more: that is where to look for ties.
+    Inequalities with positive multipliers are tight in every solution. As many of them as
+    there are columns, with the equations and the curvature of the cost, leave one solution.
 
     Attributes
     ----------
     inequalities : rows with multipliers that are not negative.
     missing : how many multipliers must be positive.
-    is_decidable : whether multipliers tell: not for whole decisions.
+    is_decidable : whether multipliers are conclusive, which they are not for integer decisions.
     prices_move : whether multipliers change with the context.
     """
 
@@ -186,7 +179,7 @@ class Uniqueness:
         moves = bool(parametric.cost_slope.nnz or parametric.entry_slope.nnz or is_curved)
         return cls(as_slice(np.flatnonzero(kinds == "nonneg")), missing, not len(zero.integer), moves)
 
-    def is_seen(self, y: Array, rows: Array | None) -> Mask:
+    def is_proven(self, y: Array, rows: Array | None) -> Mask:
         """For multipliers (N, m), whether they say that there is one solution.
 
         `rows` (m,) are the units of the program's rows in its scaling: prices of one limit are compared with those

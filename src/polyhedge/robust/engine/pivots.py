@@ -254,7 +254,7 @@ class _Batch:
         return len(self.contexts) > 0
 
     def step(self) -> None:
-        """One pivot in every tableau that needs one; the others are read and loaded anew."""
+        """One pivot in every tableau that needs one; the others are read and replaced."""
         i, j, goes_on = self.rule.choose(self.M, self.rows, self.pending, self.age)
         is_live = self.contexts >= 0
         size = np.abs(self.M[np.arange(len(i)), i, j])
