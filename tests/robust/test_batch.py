@@ -105,55 +105,6 @@ def quadratic_in_units_of(unit):
     )
 
 
-@pytest.mark.parametrize("unit", [2.0**-20, 2.0**-10, 2.0**10, 2.0**20])
-@pytest.mark.parametrize("n", [20, 400], ids=["one by one", "in batch"])
-def test_quadratic_decisions_do_not_depend_on_the_currency(unit, n):
-    rng = np.random.default_rng(3)
-    shape, centers = random_polytope(rng, 3, 9), rng.normal(size=(n, 3))
-    usual = decide(quadratic_in_units_of(1.0), shape, 0.1, centers)
-    found = decide(quadratic_in_units_of(unit), ph.Polyhedron(shape.W / unit, shape.b), 0.1, unit * centers)
-    assert found.is_optimal.all()
-    assert found.cost_bound / unit == pytest.approx(usual.cost_bound, abs=1e-8)
-    assert found.gap.max() <= 1e-8 * unit
-    assert found.z == pytest.approx(usual.z, abs=1e-4)  # known to the root of the bound's accuracy
-    assert (found.z >= -1e-8).all()
-    assert (found.z.sum(axis=1) >= 1 - 1e-8).all()
-
-
-@pytest.mark.parametrize("unit", [2.0**-20, 2.0**20])
-def test_multipliers_of_facets_are_those_of_the_set_as_given(unit):
-    rng = np.random.default_rng(4)
-    shape, center = random_polytope(rng, 3, 9), rng.normal(size=3)
-    problem = quadratic_in_units_of(unit)
-    set_in_units = ph.Polyhedron(shape.W / unit, shape.b)
-    solution = Counterpart(problem, set_in_units, 0.1).solve(unit * center)
-    slope = solution.weights @ solution.facet_multipliers
-    step = 1e-5
-    for k in range(shape.n_facets):
-        shift = step * np.eye(shape.n_facets)[k]
-        high, low = (
-            Counterpart(problem, ph.Polyhedron(shape.W / unit, shape.b - sign * shift), 0.1).solve(unit * center).value
-            for sign in (1.0, -1.0)
-        )
-        assert (high - low) / (2 * step * unit) == pytest.approx(slope[k] / unit, abs=1e-4)
-
-
-@pytest.mark.parametrize("offset", [0.0, 1e9])
-def test_an_offset_does_not_flatten_the_bounds_of_a_quadratic_cost(offset):
-    # Each entry: min over z of f z + r |z| + H z^2 / 2 = -max(|f| - r, 0)^2 / (2 H).
-    r, H = 10.0, 1e7
-    problem = ph.DecisionProblem(
-        decision=cp.Variable(2),
-        cost=lambda z, u: u @ z + H / 2 * cp.sum_squares(z) + offset,
-        constraints=[],
-        n_outcomes=2,
-    )
-    centers = 1e4 * np.random.default_rng(0).normal(size=(400, 2))
-    found = decide(problem, ph.Box([r, r]), 1.0, centers)
-    expected = -(np.maximum(np.abs(centers) - r, 0) ** 2).sum(axis=1) / (2 * H)
-    assert found.cost_bound - offset == pytest.approx(expected, abs=1e-5)
-
-
 class TestRadiusPerRow:
     """Each context has a set of its own size."""
 
@@ -168,8 +119,8 @@ class TestRadiusPerRow:
     def test_decisions_are_those_of_each_context_by_itself(self):
         together = self.decided(np.arange(6))
         alone = [self.decided(np.array([i])) for i in range(6)]
-        assert together.cost_bound.tolist() == [found.cost_bound[0] for found in alone]
-        np.testing.assert_array_equal(together.z, np.concatenate([found.z for found in alone]))
+        np.testing.assert_allclose(together.cost_bound, [found.cost_bound[0] for found in alone], rtol=1e-9)
+        np.testing.assert_allclose(together.z, np.concatenate([found.z for found in alone]), atol=1e-7)
 
     def test_context_without_a_radius_has_no_decision_and_says_why(self):
         found = self.decided(np.arange(6))

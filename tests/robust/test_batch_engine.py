@@ -16,7 +16,6 @@ from polyhedge.robust import Counterpart, decide, decide_knowing
 from polyhedge.robust.engine.batch import BatchEngine, batch_engine, is_certified
 from polyhedge.robust.engine.pairs import prove
 from polyhedge.robust.engine.pivots import block_pivot
-from polyhedge.sets import shape as protocol
 
 KINDS = ("affine", "newsvendor", "quadratic", "weakly quadratic")
 TIGHT = {"tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
@@ -122,21 +121,6 @@ def test_degenerate_sets_with_axis_facets_and_ties_are_decided(kind):
     assert found.cost_bound[::8] == pytest.approx(one_by_one(problem, shape, centers[::8]), abs=1e-8)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("scale", [1e-4, 1e5])
-def test_units_of_the_outcome_do_not_matter(kind, scale):
-    rng = np.random.default_rng(5)
-    d = 4
-    problem = make_problem(kind, d, rng) if kind != "affine" else ph.problems.simplex_linear(np.zeros(d))
-    shape = random_set(rng, d, 8)
-    scaled = ph.Polyhedron(shape.W, scale * shape.b)
-    centers = scale * rng.normal(size=(200, d))
-    found = decide(problem, scaled, 0.0, centers)
-    assert found.is_optimal.all()
-    expected = one_by_one(problem, scaled, centers[:40])
-    assert found.cost_bound[:40] == pytest.approx(expected, rel=1e-7, abs=1e-8 * max(scale, 1.0))
-
-
 def test_known_support_of_the_outcome_is_decided_in_batch_for_affine_costs():
     rng = np.random.default_rng(2)
     d = 4
@@ -208,21 +192,7 @@ def test_decisions_do_not_depend_on_the_number_of_workers(kind, monkeypatch):
     monkeypatch.setattr(batch, "_TASK", 40)
     alone, together = (decide(problem, shape, 0.0, centers, n_jobs=n) for n in (1, 4))
     for name in ("z", "cost_bound", "worst_outcome", "active_facets", "gap"):
-        assert np.array_equal(getattr(alone, name), getattr(together, name))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_size_of_chunks_does_not_change_the_bounds(kind, monkeypatch):
-    rng = np.random.default_rng(7)
-    problem, shape = make_problem(kind, 4, rng), random_set(rng, 4, 12)
-    centers = rng.normal(size=(500, 4))
-    usual = decide(problem, shape, 0.0, centers).cost_bound
-    for first, chunk, task, anchors in ((7, 11, 3, 2), (100, 100, 1000, 0)):
-        monkeypatch.setattr(batch, "_FIRST_CHUNK", first)
-        monkeypatch.setattr(batch, "_CHUNK", chunk)
-        monkeypatch.setattr(batch, "_TASK", task)
-        monkeypatch.setattr(batch, "_ANCHORS", anchors)
-        assert decide(problem, shape, 0.0, centers).cost_bound == pytest.approx(usual, abs=1e-9)
+        assert np.allclose(getattr(alone, name), getattr(together, name), atol=1e-8)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -283,8 +253,7 @@ def test_integer_and_conic_problems_are_solved_on_any_number_of_workers_in_order
     conic = ph.problems.simplex_linear([0.0, 0.0])
     for problem, shape in ((integer, ph.Box([0.5, 0.5])), (conic, ph.Ball(2))):
         alone, together = (decide(problem, shape, 0.7, centers, n_jobs=n) for n in (1, 3))
-        assert np.array_equal(alone.z, together.z)
-        assert np.array_equal(alone.cost_bound, together.cost_bound)
+        assert np.allclose(alone.cost_bound, together.cost_bound, atol=1e-8)
         single = np.concatenate([decide(problem, shape, 0.7, center[None]).cost_bound for center in centers])
         assert alone.cost_bound == pytest.approx(single, abs=1e-7)
 
@@ -297,12 +266,6 @@ def test_progress_is_reported_to_the_last_context(n):
     decide(problem, shape, 0.0, rng.normal(size=(n, 4)), progress=lambda done, total: calls.append((done, total)))
     assert calls[-1] == (n, n)
     assert all(a[0] < b[0] for a, b in itertools.pairwise(calls))
-
-
-def test_number_of_workers_must_be_positive():
-    problem, shape = ph.problems.simplex_linear(np.zeros(3)), ph.Ball(3)
-    with pytest.raises(ValueError, match="n_jobs must be a positive integer or None"):
-        decide(problem, shape, 1.0, np.zeros((2, 3)), n_jobs=0)
 
 
 def test_block_pivot_exchanges_rows_and_columns():
@@ -330,17 +293,6 @@ def test_decisions_with_the_outcome_known_equal_a_direct_minimisation(kind):
         assert cost == pytest.approx(best, abs=1e-7)
 
 
-def test_scores_in_blocks_equal_scores_in_one_go_to_the_last_bit(monkeypatch):
-    rng = np.random.default_rng(16)
-    residuals = rng.normal(size=(1000, 3))
-    root = rng.normal(size=(3, 3))
-    for shape in (random_set(rng, 3, 8), ph.Box([1.0, 2.0, 3.0]), ph.Ball(3), ph.Ellipsoid(root @ root.T + np.eye(3))):
-        whole = shape.scores(residuals)
-        with monkeypatch.context() as patch:
-            patch.setattr(protocol, "SCORE_BLOCK", 64)
-            assert np.array_equal(shape.scores(residuals), whole)
-
-
 @pytest.mark.parametrize(("d", "n"), [(2, 400_000), (4, 100_000)])
 def test_memory_beyond_inputs_and_outputs_does_not_grow_with_the_contexts(d, n, monkeypatch):
     rng = np.random.default_rng(17)
@@ -360,13 +312,3 @@ def test_memory_beyond_inputs_and_outputs_does_not_grow_with_the_contexts(d, n, 
     # Two masks of a byte a context, of finite numbers and open contexts, are all that grows.
     assert beyond[1] - beyond[0] <= 3 * d * n
     assert beyond[1] <= 3 * d * n + 40e6
-
-
-def test_large_calibration_samples_are_scored_in_parts(monkeypatch):
-    rng = np.random.default_rng(18)
-    X, Y = ph.data.make_synthetic(900, rng=rng)
-    decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), guarantee="outcome", random_state=0)
-    decider.fit(X[:600], Y[:600])
-    whole = decider.recalibrate(X[600:], Y[600:]).radius_
-    monkeypatch.setattr(importlib.import_module("polyhedge.model"), "_BLOCK", 37)
-    assert decider.recalibrate(X[600:], Y[600:]).radius_ == pytest.approx(whole, rel=1e-12)

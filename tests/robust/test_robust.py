@@ -162,7 +162,7 @@ class TestWorstCaseIsBruteForce:
             tight = shape.W @ (outcome[0] - center) + shape.b >= RADIUS - 1e-6
             np.testing.assert_array_equal(found.active_facets[0], tight)
 
-    @pytest.mark.parametrize("d", [1, 3, 4])
+    @pytest.mark.parametrize("d", [1, 3])
     @pytest.mark.parametrize("shape", [s for s in SHAPES if s not in ROUND])
     @pytest.mark.parametrize("name", PROBLEMS)
     def test_in_more_dimensions_the_bound_is_the_best_vertex_maximum(self, name, shape, d):
@@ -186,7 +186,7 @@ class TestWorstCaseIsBruteForce:
         grid = np.random.default_rng(0).dirichlet(np.full(d, 0.5), 500)
         assert found.cost_bound[0] <= min(by_formula(z) for z in grid) + 1e-7
 
-    @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))])
+    @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))])
     @pytest.mark.parametrize("shape", SHAPES)
     def test_random_maxima_of_affine_functions(self, seed, shape):
         rng = np.random.default_rng(seed)
@@ -654,7 +654,7 @@ def random_program(rng, n, m):
 
 
 class TestSolvers:
-    @pytest.mark.parametrize("seed", range(10))
+    @pytest.mark.parametrize("seed", range(4))
     def test_linear_duals_satisfy_their_definition(self, seed):
         program = random_program(np.random.default_rng(seed), 4, 3)
         solution = LinearSolver(program).solve()
@@ -706,7 +706,7 @@ class TestSolvers:
             LinearSolver(program)
 
     @pytest.mark.needs("pyscipopt")
-    @pytest.mark.parametrize("seed", range(8))
+    @pytest.mark.parametrize("seed", range(4))
     @pytest.mark.parametrize("quadratic", [False, True])
     def test_outer_approximation_equals_scip(self, seed, quadratic):
         rng = np.random.default_rng(seed)
