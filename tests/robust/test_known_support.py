@@ -58,7 +58,7 @@ def test_decisions_with_the_support_are_those_of_the_whole_program(name: str, se
     problem, rng = make(), np.random.default_rng(seed)
     centers = rng.uniform(0.0, 3.5, size=(n, problem.n_outcomes))
     shape = _some_set(rng, problem.n_outcomes, 1.2)
-    job, way = Job(problem, shape, 0.3, 1), _ROUTES["beside support"]
+    job, way = Job(problem, shape, 0.3, 1), _ROUTES["known support"]
     assert way.applies(job, centers)
     found, whole = way.decide(job, centers), _ROUTES["counterpart"].decide(job, centers)
     assert found is not None
@@ -75,7 +75,7 @@ def test_decisions_with_the_support_are_those_of_the_whole_program(name: str, se
 def test_a_support_that_leaves_nothing_is_told_context_by_context() -> None:
     problem, shape = newsvendor(1.0, 3.0, 2, capacity=5.0), _some_set(np.random.default_rng(0), 2, 1.0)
     centers = np.array([[2.0, 2.0], [-50.0, 2.0]])
-    found = _ROUTES["beside support"].decide(Job(problem, shape, 0.1, 1), centers)
+    found = _ROUTES["known support"].decide(Job(problem, shape, 0.1, 1), centers)
     assert found is not None
     assert list(found.status) == [Status.OPTIMAL, Status.EMPTY_SET]
 

@@ -6,14 +6,13 @@ Programs are solved again from the last basis when their numbers change.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import highspy
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from polyhedge._support.tolerances import OPTIMAL, SOLVED, SOLVER
+from polyhedge._support.tolerances import OPTIMAL, SOLVER
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.solvers.conic import solve_conic
 from polyhedge.solvers.options import seconds_allowed, solver_in_force
@@ -326,14 +325,10 @@ class LinearSolver:
         return y
 
 
-_ALIKE = 2.0**10
-"""Outcomes whose units differ by less need none of their own: what is left of the tolerances is a millionth."""
-
-
 def maximise_linear(W: Array, h: Array, directions: Array, units: Array | None = None) -> tuple[Array, Array]:
     r"""Maximise linear functions over one polyhedron: $\max\{v_i^\top e : W e \le h\}$ for every row $v_i$.
 
-    One HiGHS instance serves all directions: the basis of one is the (primal feasible) start of the next.
+    The basis of one direction is the (primal feasible) start of the next.
 
     Parameters
     ----------
@@ -341,7 +336,7 @@ def maximise_linear(W: Array, h: Array, directions: Array, units: Array | None =
     h : (n_facets,) array
     directions : (m, d) array
     units : (d,) array or None
-        What outcomes are measured in, powers of two; None to take them from the half-spaces.
+        Units of the outcomes, powers of two; None to take them from the half-spaces.
 
     Returns
     -------
@@ -357,20 +352,18 @@ def maximise_linear(W: Array, h: Array, directions: Array, units: Array | None =
     >>> values
     array([3., 1.])
     """
-    W, h, unit, columns = _scaled(W, h, units)
-    points = np.full(directions.shape, np.nan)
-    highs = _model(W, h)
-    if not _is_optimal(highs):
-        return np.full(len(directions), -np.inf), points
-    values = np.full(len(directions), np.inf)
-    places = np.arange(W.shape[1], dtype=np.int32)
+    units = units_of_outcomes(W, h) if units is None else units
+    W, h, unit = _unit_rows(W * units, h)
+    solver, columns = _over_halfspaces(W, h), np.arange(W.shape[1])
+    values, points = np.full(len(directions), -np.inf), np.full(directions.shape, np.nan)
+    if solver.solve().status is Status.INFEASIBLE:
+        return values, points
     for i, v in enumerate(directions):
-        costs = columns * v
-        costs /= float(np.abs(costs).max(initial=0.0)) or 1.0
-        highs.changeColsCost(len(places), places, costs)
-        point = _maximiser(highs, W, h, costs)
-        if point is not None:
-            points[i] = unit * (columns * point)
+        solver.change_costs(columns, -units * v)
+        solution = solver.solve()
+        values[i], points[i] = np.inf, np.nan
+        if solution.status is not Status.UNBOUNDED:
+            points[i] = unit * (units * _proven(solution).x)
             values[i] = v @ points[i]
     return values, points
 
@@ -391,7 +384,7 @@ def chebyshev_center(W: Array, h: Array) -> tuple[Array, float]:
     d = W.shape[1]
     cut_off = np.eye(1, d + 1, d)
     lifted = np.vstack([np.hstack([W, np.ones((len(W), 1))]), cut_off])
-    _, points = maximise_linear(lifted, np.append(h, 1.0), cut_off, np.ones(d + 1))  # a ball knows one unit only
+    _, points = maximise_linear(lifted, np.append(h, 1.0), cut_off, np.ones(d + 1))
     return unit * points[0, :d], float(unit * points[0, d])
 
 
@@ -403,35 +396,43 @@ def recession_direction(W: Array) -> Array | None:
     >>> recession_direction(np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]]))
     array([ 0., -1.])
     """
-    W, _, _, columns = _scaled(W, np.zeros(len(W)))
+    columns = units_of_outcomes(W, np.zeros(len(W)))
+    W = _unit_rows(W * columns, np.zeros(len(W)))[0]
     _, singular, Vt = np.linalg.svd(W, full_matrices=True)
     if np.sum(singular > SOLVER * max(1.0, singular.max(initial=0.0))) < W.shape[1]:
         return _unit(Vt[-1], columns)
     # With full column rank, W t <= 0 and t != 0 imply sum(W t) < 0, so that one linear program decides.
     outward = -W.sum(axis=0)
-    values, points = maximise_linear(
-        np.vstack([W, outward]), np.append(np.zeros(len(W)), np.linalg.norm(outward)), outward[None, :]
-    )
-    return None if values[0] < 0.5 * np.linalg.norm(outward) or not outward.any() else _unit(points[0], columns)
+    length = np.linalg.norm(outward)
+    values, points = maximise_linear(np.vstack([W, outward]), np.append(np.zeros(len(W)), length), outward[None, :])
+    return None if values[0] < 0.5 * length or not outward.any() else _unit(points[0], columns)
 
 
 def irredundant_rows(W: Array, h: Array) -> NDArray[np.int64]:
     r"""Indices of rows that suffice to describe $\{e : W e \le h\}$; none of them can be left out.
+
+    A row of a set with points matters if relaxing it, by one unit, lets a point beyond it in; a row of an empty set if
+    leaving it out lets any point in.
 
     Examples
     --------
     >>> irredundant_rows(np.array([[1.0], [1.0], [-1.0]]), np.array([2.0, 1.0, 1.0]))
     array([1, 2])
     """
-    W, h, _, _ = _scaled(W, h)
-    highs = _model(W, h)
-    matters = _is_beyond_row if _is_optimal(highs) else _is_feasible_without_row
-    kept, limits = [], h.copy()
+    W, h, _ = _unit_rows(W * units_of_outcomes(W, h), h)
+    solver, columns = _over_halfspaces(W, h, varying_rows=np.arange(len(W))), np.arange(W.shape[1])
+    is_empty, kept = solver.solve().status is Status.INFEASIBLE, []
     for k in range(len(W)):
-        is_kept = matters(highs, W, limits, k)
-        limits[k] = h[k] if is_kept else np.inf
-        highs.changeRowBounds(k, -highspy.kHighsInf, limits[k])
-        kept += [k] if is_kept else []
+        row = np.array([k])
+        solver.change_rhs(row, np.array([np.inf if is_empty else h[k] + 1]))
+        solver.change_costs(columns, np.zeros(len(columns)) if is_empty else -W[k])
+        solution = solver.solve()
+        matters = solution.status is not Status.INFEASIBLE if is_empty else -_proven(solution).value > h[k] + SOLVER
+        if matters:
+            solver.change_rhs(row, h[row])
+            kept.append(k)
+        else:
+            solver.change_rhs(row, np.array([np.inf]))
     return np.array(kept, dtype=np.int64)
 
 
@@ -443,38 +444,28 @@ def units_of_outcomes(W: Array, h: Array) -> Array:
     >>> units_of_outcomes(np.array([[1e6, 1.0], [-1e6, 1.0], [0.0, -1.0]]), np.ones(3)).tolist()
     [9.5367431640625e-07, 1.0]
     """
+    alike = 2.0**10  # what is left of the tolerances of solvers is then a millionth
     sizes = np.abs(np.column_stack([W, h]))
     largest, least = sizes.max(initial=0.0), sizes.min(initial=np.inf, where=sizes > 0)
-    if largest <= _ALIKE * least:
+    if largest <= alike * least:
         return np.ones(W.shape[1])
     program = ConicProgram(np.zeros(W.shape[1]), sp.csr_array(W), h, (Cone("nonneg", len(W)),))
     columns = balance(program)[1]
-    return columns if columns.max() > _ALIKE * columns.min() else np.ones(W.shape[1])
+    return columns if columns.max() > alike * columns.min() else np.ones(W.shape[1])
 
 
-def _is_beyond_row(highs: Any, W: Array, h: Array, k: int) -> bool:
-    # Relaxing by one unit, not removing, keeps the objective bounded whatever the other rows are.
-    relaxed = h + np.eye(1, len(h), k)[0]
-    highs.changeRowBounds(k, -highspy.kHighsInf, relaxed[k])
-    highs.changeColsCost(W.shape[1], np.arange(W.shape[1], dtype=np.int32), W[k])
-    point = _maximiser(highs, W, relaxed, W[k])
-    return point is not None and bool(W[k] @ point > h[k] + SOLVER)
+def _over_halfspaces(W: Array, h: Array, varying_rows: Indices | None = None) -> LinearSolver:
+    """The solver of programs over rows of unit length with offsets of unit size, which need no scaling."""
+    m, n = W.shape
+    program = ConicProgram(np.zeros(n), sp.csr_array(W), h, (Cone("nonneg", m),))
+    scaling = Scaling(np.ones(m), np.ones(n), 1.0, np.zeros(n), np.zeros(m))
+    return LinearSolver(program, varying_rows=varying_rows, scaling=scaling, presolve=False)
 
 
-def _is_feasible_without_row(highs: Any, W: Array, h: Array, k: int) -> bool:
-    """For an empty set, a row matters if leaving it out lets points in."""
-    highs.changeRowBounds(k, -highspy.kHighsInf, highspy.kHighsInf)
-    return _is_optimal(highs)
-
-
-def _scaled(W: Array, h: Array, units: Array | None = None) -> tuple[Array, Array, float, Array]:
-    """Rows of unit length and offsets of unit size, because solver tolerances are absolute; their unit, and outcomes'.
-
-    Outcomes in units far from each other are put into their own, powers of two, so that no entry of a row of unit
-    length is so small that HiGHS drops it.
-    """
-    columns = units_of_outcomes(W, h) if units is None else units
-    return *_unit_rows(W * columns, h), columns
+def _proven(solution: Solution) -> Solution:
+    if solution.status is not Status.OPTIMAL:
+        raise SolverError(f"HiGHS could not maximise a linear function over half-spaces: {solution.status}.")
+    return solution
 
 
 def _unit_rows(W: Array, h: Array) -> tuple[Array, Array, float]:
@@ -489,60 +480,6 @@ def _unit(vector: Array, columns: Array) -> Array:
     # Adding zero turns -0.0 into 0.0, which matters because the direction is quoted in error messages.
     rounded = columns * np.where(np.abs(vector) > SOLVER * np.abs(vector).max(), vector, 0.0)
     return rounded / np.linalg.norm(rounded) + 0.0
-
-
-def _model(W: Array, h: Array) -> Any:
-    highs = highspy.Highs()
-    highs.setOptionValue("output_flag", False)
-    highs.setOptionValue("threads", 1)
-    # Presolve would discard the basis; primal simplex is the method for a changed objective.
-    highs.setOptionValue("presolve", "off")
-    highs.setOptionValue("simplex_strategy", 4)
-    highs.setOptionValue("primal_feasibility_tolerance", SOLVER)
-    highs.setOptionValue("dual_feasibility_tolerance", SOLVER)
-    rows = sp.csr_array(W)
-    lp = highspy.HighsLp()
-    lp.num_row_, lp.num_col_ = W.shape
-    lp.col_cost_ = np.zeros(W.shape[1])
-    lp.col_lower_ = np.full(W.shape[1], -highspy.kHighsInf)
-    lp.col_upper_ = np.full(W.shape[1], highspy.kHighsInf)
-    lp.row_lower_ = np.full(W.shape[0], -highspy.kHighsInf)
-    lp.row_upper_ = h
-    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    lp.a_matrix_.start_ = rows.indptr
-    lp.a_matrix_.index_ = rows.indices
-    lp.a_matrix_.value_ = rows.data
-    lp.sense_ = highspy.ObjSense.kMaximize
-    if highs.passModel(lp) == highspy.HighsStatus.kError:
-        raise SolverError(f"HiGHS rejected a linear program with {W.shape[0]} rows and {W.shape[1]} columns.")
-    return highs
-
-
-def _maximiser(highs: Any, W: Array, h: Array, v: Array) -> Array | None:
-    """The model's maximiser of v, proven by its multipliers; None if there is no point or no finite maximum."""
-    for _ in range(2):  # the second time from scratch
-        if not _is_optimal(highs):
-            return None
-        solution = highs.getSolution()
-        x, y = np.asarray(solution.col_value), np.maximum(solution.row_dual, 0.0)
-        slack = np.where(np.isfinite(h), h - W @ x, 0.0)
-        size = 1 + np.abs(x).max(initial=0.0)
-        wrong = max(-slack.min(initial=0.0), np.abs(v - y @ W).max(initial=0.0), abs(y @ slack)) / size
-        if wrong + y[np.isposinf(h)].sum() <= SOLVED * (1 + y.sum()):
-            return x
-        highs.clearSolver()
-    raise SolverError("HiGHS could not maximise a linear function over half-spaces: its answer does not hold.")
-
-
-def _is_optimal(highs: Any) -> bool:
-    """Solve; False if there is no point or no finite maximum, an error for any other outcome."""
-    highs.run()
-    status = highs.getModelStatus()
-    if status in (highspy.HighsModelStatus.kInfeasible, highspy.HighsModelStatus.kUnbounded):
-        return False
-    if status != highspy.HighsModelStatus.kOptimal:
-        raise SolverError(f"HiGHS could not solve a linear program: {highs.modelStatusToString(status)}.")
-    return True
 
 
 def maximise_conic(form: ConicForm, directions: Array) -> Array:

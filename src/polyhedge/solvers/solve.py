@@ -26,6 +26,21 @@ from polyhedge.solvers.scaling import Scaling, SecondOrder, power_of_two
 from polyhedge.solvers.verify import Verifier, nothing_known, outside
 
 
+def solve(program: ConicProgram, *, time_limit: float | None = None, max_nodes: int | None = None) -> Solution:
+    """Solve with HiGHS (linear), Clarabel (convex) or outer approximation (mixed-integer convex).
+
+    A back-end that the user named takes mixed-integer programs without limits of the caller's own.
+    """
+    if len(program.integer):
+        solver = solver_in_force()
+        if solver.backend != "auto" and time_limit is None and max_nodes is None:
+            return solve_named(program, solver.backend, solver.options)
+        return solve_mixed_integer(program, time_limit=seconds_allowed(time_limit), max_nodes=max_nodes)
+    if program.is_linear:
+        return LinearSolver(program, time_limit=time_limit).solve()
+    return solve_conic(program, time_limit=time_limit)
+
+
 def with_fixed_integers(program: ConicProgram, x: Array, scaling: Scaling | None = None) -> Solution:
     """The best continuous completion of the integer part of x, with the duals of the program's rows.
 
@@ -122,8 +137,6 @@ def _off(cone: Cone, slack: Array, size: Array, gone: Mask) -> float:
 
 # Usual problems take fewer than twenty rounds of tangents.
 _MAX_ROUNDS = 200
-_TANGENT_BITS = 30
-"""Bits after the point, in the program's own units, of where tangents touch: they miss 2^-60 of what they bound."""
 
 
 def solve_mixed_integer(
@@ -345,7 +358,7 @@ class _LinearRelaxation:
         Any tangent is one: at nine digits of x its slopes are 0 or large enough for HiGHS, which fails on tiny ones.
         """
         assert self.program.P is not None
-        x = np.ldexp(np.round(np.ldexp(x, _TANGENT_BITS)), -_TANGENT_BITS)
+        x = np.round(x, 9)
         gradient = self.program.P @ x
         self._add_row(np.append(gradient, -1.0), 0.5 * float(x @ gradient))
 
@@ -554,20 +567,3 @@ def _written(program: ConicProgram) -> tuple[Any, list[tuple[Any, Any]]]:
         is_soc = cone.kind == "soc"
         rows.append(cp.SOC(slack[0], slack[1:]) if is_soc else slack == 0 if cone.kind == "zero" else slack >= 0)
     return cp.Problem(cp.Minimize(cost), rows), parts
-
-
-def solve(program: ConicProgram, *, time_limit: float | None = None, max_nodes: int | None = None) -> Solution:
-    """Solve with HiGHS (linear), Clarabel (convex) or outer approximation (mixed-integer convex).
-
-    A back-end that the user named takes mixed-integer programs without limits of the caller's own.
-    """
-    if len(program.integer):
-        solver = solver_in_force()
-        if solver.backend != "auto" and time_limit is None and max_nodes is None:
-            from polyhedge.solvers.solve import solve_named
-
-            return solve_named(program, solver.backend, solver.options)
-        return solve_mixed_integer(program, time_limit=seconds_allowed(time_limit), max_nodes=max_nodes)
-    if program.is_linear:
-        return LinearSolver(program, time_limit=time_limit).solve()
-    return solve_conic(program, time_limit=time_limit)
