@@ -30,7 +30,6 @@ import pandas as pd
 import polyhedge as ph
 from polyhedge._support import files as _files
 from polyhedge.app import cli
-from polyhedge.app.tables import fitting
 from polyhedge_study.study import StudySettings, run_study, study_jobs
 from polyhedge_study.study_tables import write_tables
 
@@ -66,11 +65,11 @@ def save(folder: Path, report: Report) -> None:
 
 
 def fit(folder: Path, report: Report) -> None:
-    # Learning is what takes time, and writes nothing.
-    fitting.Auto = lambda time_limit: ph.learners.OneSidedBox()  # type: ignore[assignment,misc]
     os.chdir(folder)
     report(0)
-    command = "fit history.csv --problem problem.toml --predictor ridge --out fitted/model.polyhedge"
+    command = (
+        "fit history.csv --problem problem.toml --predictor ridge --learner one-sided-box --out fitted/model.polyhedge"
+    )
     cli.app(command.split(), standalone_mode=False)
     report(1)
 

@@ -252,9 +252,18 @@ class Decisions:
             extra = {"expected_cost": self.expected_cost}
         columns = [*self.flat[:, : self.layout.given_size].T, self.cost_bound, *extra.values()]
         columns.append(np.array([str(status).partition(":")[0] for status in self.status], dtype=object))
-        columns.append(np.array(self.detail or [""] * len(self), dtype=object))
+        columns.append(np.array(self.notes, dtype=object))
         names = distinct_names([*labels.decisions, "cost_bound", *extra, "status", "note"])
         return as_frame(dict(zip(names, columns, strict=True)), backend or labels.frame, labels.index)
+
+    @property
+    def notes(self) -> list[str]:
+        """For each row the explanation of its status, the gap of a solve that stopped early, and its detail."""
+        texts = list(self.detail or [""] * len(self))
+        for i in np.flatnonzero((self.status != Status.OPTIMAL) & (self.status != Status.NOT_DECIDED)):
+            gap = f"gap {self.gap[i]:.2g}" if self.status[i] is Status.STOPPED_EARLY else ""
+            texts[i] = "; ".join(filter(None, (str(self.status[i]).partition(": ")[2], gap, texts[i])))
+        return texts
 
     def __str__(self) -> str:
         shown = [str(row) for row in self[:_SHOWN]]

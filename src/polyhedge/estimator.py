@@ -93,7 +93,8 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         `settings_["chosen predictor"]` says which and why. None is the smooth ridge without a selection, which takes a
         second or more, where X is numbers without gaps, and "auto" where it is a raw data frame. A regressor that
         does not take a raw frame as it is gets its columns prepared as with "auto": `print(decider)` says so.
-        "precomputed" takes X itself as the prediction.
+        "smooth-ridge", "ridge", "forest", "boosting" and "linear" name one of ours. "precomputed" takes X itself as the
+        prediction.
     alpha : float
         Share of new rows whose bound may fail (with guarantee="outcome": whose outcome may lie outside the set).
     learner : Learner or None
@@ -334,7 +335,7 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
             is_read = False
             check_features(X, Y, may_be_missing=predictor.takes_nan)
         if is_read or is_auto(self.predictor):
-            own = None if template is None else getattr(predictor, "template", None)
+            own = self.predictor if template is None else getattr(predictor, "template", None)
             chosen = prepare(X, Y, problem.outcome_names, split.train, grouping, predictor_seed, weights, own)
             check_source(self.calibration, chosen.X, X)
             X, schema, template, said = chosen.X, chosen.schema or schema, chosen.template, chosen.said

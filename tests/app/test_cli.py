@@ -304,7 +304,7 @@ def test_brackets_in_a_note_reach_the_terminal():
 
 @pytest.fixture
 def _without_the_study(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("polyhedge.app.cli.extensions.entry_points", lambda group: EntryPoints())
+    monkeypatch.setattr(sys.modules["polyhedge.app.cli.app"], "entry_points", lambda group: EntryPoints())
 
 
 @pytest.mark.usefixtures("_without_the_study")

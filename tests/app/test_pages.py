@@ -45,11 +45,11 @@ from polyhedge.app.report import (
     plotly_library,
     write_page,
 )
-from polyhedge.app.report.figures import clean_svg
-from polyhedge.app.report.markdown import markdown_blocks
 from polyhedge.app.report.model import ModelDetails, model_report
+from polyhedge.app.report.page import clean_svg
 from polyhedge.learners import OneSidedBox, PcaBox
 from polyhedge_study import synthetic_task
+from polyhedge_study.markdown import markdown_blocks
 from polyhedge_study.study import StudySettings, run_study, study_jobs
 from polyhedge_study.study_report import study_page, write_study_report
 from shared import run
@@ -190,7 +190,7 @@ def test_markdown_keeps_bars_bold_and_words() -> None:
 
 def test_drawings_take_the_ink_of_the_page_and_carry_no_address() -> None:
     pytest.importorskip("matplotlib")
-    from polyhedge.app.report.pictures import draw
+    from polyhedge.app.report import draw
 
     drawing = draw(lambda ax: ax.plot([0, 1], [0, 1], label="a line"), "A line")[0]
     text = drawing.html()

@@ -12,10 +12,11 @@ import pytest
 from sklearn.linear_model import Ridge
 
 import polyhedge as ph
-from polyhedge.app import tables
+from polyhedge.app import rows as tables
 from polyhedge.app.report import model as report_of_models
 from polyhedge.plots.directions import cost_slopes, directions_around
 from polyhedge.plots.maps import decision_map
+from polyhedge.predictors.table import Table
 from shared import run
 
 PROBLEM = """\
@@ -229,7 +230,7 @@ def test_a_parameter_with_several_entries_is_read_from_as_many_columns() -> None
         decision=z, cost=lambda z, u: cp.sum(cp.abs(u - z)), constraints=[z <= caps], n_outcomes=2
     )
     frame = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0]})
-    table = tables.Table(frame, "caps.csv")
+    table = Table(frame, "caps.csv")
     values, reasons = tables.parameters_of(table, problem, tables.sources_of(problem, {"caps": ("b", "a")}))
     assert values["caps"].tolist() == [[3.0, 1.0], [4.0, 2.0]]
     assert reasons.tolist() == ["", ""]

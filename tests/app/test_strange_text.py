@@ -22,11 +22,8 @@ from typer.testing import CliRunner, Result
 import polyhedge as ph
 from polyhedge._support.text import printable
 from polyhedge.app import cli
-from polyhedge.app.cli import output
-from polyhedge.app.cli.app import _show_warning
-from polyhedge.app.tables import csv_text, read_table, write_table
-from polyhedge.app.tables.as_csv import neutralised, restored
-from polyhedge.app.tables.limits import MAX_TEXT
+from polyhedge.app.cli.app import _show_warning, guard_streams, say_csv
+from polyhedge.app.reading import MAX_TEXT, csv_text, neutralised, read_table, restored, write_table
 from polyhedge.problems.from_toml import MAX_BYTES, MAX_DEPTH
 from polyhedge_study.commands.tables import rich_table
 from polyhedge_study.grid import Grid
@@ -148,11 +145,11 @@ def test_csv_on_a_terminal_is_shown_and_in_a_pipe_left_as_it_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = f"name\n{CODES}\n"
-    output.say_csv(text)
+    say_csv(text)
     assert capsys.readouterr().out == text
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
-    output.say_csv(text)
+    say_csv(text)
     check_clean(terminal.text)
     assert terminal.text.startswith("name\n\\x1b[2J")
 
@@ -175,7 +172,7 @@ def test_tracebacks_warnings_and_the_log_pass_the_same_place(
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     assert logging.lastResort is not None
     monkeypatch.setattr(logging.lastResort, "formatter", None)
-    output.guard_streams()
+    guard_streams()
     try:
         raise ValueError(f"row 3 holds {CODES}")
     except ValueError as error:
@@ -199,7 +196,7 @@ def prints(path: Path) -> list[str]:
 
 
 def test_commands_print_at_one_place() -> None:
-    assert [call for path in COMMANDS.glob("*.py") if path.name != "output.py" for call in prints(path)] == []
+    assert [call for path in COMMANDS.glob("*.py") if path.name != "app.py" for call in prints(path)] == []
 
 
 # --- the spreadsheet --------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -16,32 +15,16 @@ from scipy import stats
 
 from polyhedge import diagnostics as diagnostics
 from polyhedge._support.progress import batches_of
-from polyhedge.app.tables import (
-    PREDICTORS,
-    Column,
-    FitRecord,
-    Refreshed,
-    Schema,
-    Table,
-    choose_columns,
-    choose_predictor,
-    copies_of,
-    features_of,
-    groups_of,
-    make_predictor,
-    outcomes_of,
-    read_table,
-    row_prints,
-    text_of,
-    times_of,
-    values_of,
-    write_table,
-)
+from polyhedge.app.reading import read_table, write_table
+from polyhedge.app.rows import groups_of, times_of
 from polyhedge.calibration import conformal_radius, grouped_radius, minimum_samples
-from polyhedge.data import partition_rows
+from polyhedge.data import equal_rows, partition_rows
 from polyhedge.data.examples import EXAMPLES, make_example
 from polyhedge.evaluation import proportion
-from polyhedge.io import ModelFileError
+from polyhedge.predictors import PREDICTORS
+from polyhedge.predictors.schema import Column, Schema, choose_columns, features_of, outcomes_of
+from polyhedge.predictors.selection import choose_predictor, make_predictor
+from polyhedge.predictors.table import Table, text_of, values_of
 
 ROWS = [("Oslo", "1.5", "10"), ("Roma", "2.5", "20"), ("Bern", "-3.25", "30")]
 
@@ -265,14 +248,7 @@ def test_groups_and_copies_are_numbered_by_their_values() -> None:
     table = table_of(g=["a", "b", "a", None, None], h=["1", "1", "1", None, None])
     assert groups_of(table, ["g"]).tolist() == [0, 1, 0, 2, 3]
     assert groups_of(table, ["g", "h"]).tolist() == [0, 1, 0, 2, 3]
-    assert copies_of(table).tolist() == [0, 1, 0, 2, 2]
-
-
-def test_row_prints_tell_rows_apart_and_do_not_depend_on_how_numbers_are_written() -> None:
-    first = row_prints(table_of(a=["1.50", "2"], b=["x", "y"]), ["a", "b"])
-    assert first == row_prints(table_of(b=["y", "x"], a=[2.0, 1.5]), ["a", "b"])
-    assert not set(first) & set(row_prints(table_of(a=[1.5, 2.0], b=["y", "x"]), ["a", "b"]))
-    assert len(row_prints(table_of(a=list(range(500))), ["a"])) == 256
+    assert equal_rows(table.frame)[0].tolist() == [0, 1, 0, 2, 2]
 
 
 # --- splits -----------------------------------------------------------------------------------------------
@@ -560,32 +536,3 @@ def test_truth_values_beside_other_words_are_labels():
 
 
 # --- what a fit keeps -------------------------------------------------------------------------------------------------
-
-
-def test_a_record_of_a_fit_comes_back_from_json_with_the_codes_of_its_warnings():
-    schema = Schema((Column("x", "number"),), ("y",))
-    few = diagnostics.few_rows_diagnostic(20, 0.1)[0]
-    record = FitRecord(schema, file="a.csv", n_rows=9, sizes={"train": 4}, n_groups=3, warnings=(few,), seen=("p",))
-    again = FitRecord.read(json.loads(json.dumps(record.as_json())))
-    assert again == record
-    assert [diagnostic.code for diagnostic in again.warnings] == [diagnostics.Code.FEW_ROWS]
-
-
-def test_warnings_of_older_files_get_the_code_that_they_begin_with():
-    kept = {"columns": Schema((Column("x", "number"),), ("y",)).as_json(), "data": {"file": "a", "n_rows": 1}}
-    few = str(diagnostics.few_rows_diagnostic(20, 0.1)[0])
-    record = FitRecord.read({**kept, "warnings": [few, "3 of 9 rows have a missing outcome and were left out."]})
-    assert [diagnostic.code for diagnostic in record.warnings] == [diagnostics.Code.FEW_ROWS, diagnostics.Code.LEFT_OUT]
-    assert FitRecord.read({"anything": 1}) is None
-
-
-def test_a_record_is_read_among_what_a_caller_stored():
-    record = FitRecord(Schema((Column("x", "number"),), ("y",)), refreshed=Refreshed("b.csv", 9, 5, 4))
-    assert FitRecord.read(json.loads(json.dumps({"mine": 1, **record.as_json()}))) == record
-
-
-def test_a_damaged_record_is_an_error_for_who_needs_it_and_none_for_who_tells_of_the_model():
-    damaged = {**FitRecord(Schema((Column("x", "number"),), ("y",))).as_json(), "data": [5]}
-    with pytest.raises(ModelFileError, match="under 'data' is damaged"):
-        FitRecord.read(damaged)
-    assert FitRecord.if_readable(damaged) is None

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import polyhedge as ph
-from polyhedge.app.words import _round_in_words, facets, facets_in_words, name_outcomes, promise_in_words
+from polyhedge.app.report.facets import _round_in_words, facets, facets_in_words, promise_in_words
 from polyhedge.learners import OneSidedBox
+from polyhedge.plots.sets import name_outcomes
 from shared import Given
 
 

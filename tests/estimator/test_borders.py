@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 import polyhedge as ph
 from polyhedge import Polyhedron
 from polyhedge.app import cli
+from polyhedge.app.report.facets import promise_in_words
 from polyhedge.app.report.model import model_report
-from polyhedge.app.tables.usable import order_outcomes
-from polyhedge.app.words import name_outcomes, promise_in_words
+from polyhedge.app.rows import order_outcomes
 from polyhedge.io.archive import pack
 from polyhedge.learners import (
     Auto,
@@ -39,6 +39,7 @@ from polyhedge.learners import (
 )
 from polyhedge.learners.exact.selection import FixedDirectionSearch, SelectionSearch
 from polyhedge.learners.paper import pinball
+from polyhedge.plots.sets import name_outcomes
 from polyhedge.predictors.schema import Column, Schema
 from polyhedge.predictors.selection import make_predictor
 from shared import first_two

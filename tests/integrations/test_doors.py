@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import polyhedge as ph
-from polyhedge.app.cli.common import read_problem
+from polyhedge.app.cli.options import read_problem
 from polyhedge.robust import decide
 from polyhedge.sets import Box
 from shared import run

@@ -14,8 +14,8 @@ from scipy import stats
 from sklearn.ensemble import RandomForestRegressor
 
 import polyhedge as ph
+from polyhedge.app.report.facets import facets, facets_in_words
 from polyhedge.app.report.held_out import observe
-from polyhedge.app.words import facets, facets_in_words
 from polyhedge.learners import Auto, Descent, Samples, Spread, choose_spread
 from polyhedge.learners.forest import Forest
 from polyhedge.plots.curves import cost_curve

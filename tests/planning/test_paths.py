@@ -20,7 +20,7 @@ from test_lying_solvers import LIES, lying
 from typer.testing import CliRunner
 
 import polyhedge as ph
-import polyhedge.app.words as ph_words
+import polyhedge.app.report.facets as ph_words
 from polyhedge.app import cli
 from polyhedge.calibration import ByCategory
 from polyhedge.decisions import all_optimal

@@ -8,7 +8,7 @@ import pytest
 
 import polyhedge as ph
 from polyhedge.app.report import model_report
-from polyhedge.app.words import facets_in_words
+from polyhedge.app.report.facets import facets_in_words
 from polyhedge.learners import OneSidedBox
 from polyhedge.plots.directions import cost_directions
 from shared import run

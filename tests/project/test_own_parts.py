@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import polyhedge as ph
-from polyhedge.app.words import promise_in_words
+from polyhedge.app.report.facets import promise_in_words
 from polyhedge.calibration import (
     ByCategory,
     Marginal,

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 import polyhedge as ph
-import polyhedge.app.words as ph_words
+import polyhedge.app.report.facets as ph_words
 from polyhedge.calibration import (
     ByCategory,
     Calibrator,

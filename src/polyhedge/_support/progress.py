@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 __all__ = ["batches_of", "log_lines", "progress", "tell"]
 
 _LOGGER = logging.getLogger("polyhedge")
+_PATIENCE = 2.0
+"""Seconds before a bar appears: work that is done by then needs none."""
 
 
 def tell(logger: logging.Logger, doing: str, done: int, total: int) -> None:
@@ -58,8 +60,8 @@ def progress(doing: str, is_wanted: bool = True, console: Console | None = None)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"))
     bar = Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
     handler = _Handler(bar, doing)
-    # Work that is done within two seconds needs no bar. It draws itself from a thread, also while a solver is at work.
-    timer = threading.Timer(2.0, bar.start)
+    # The bar draws itself from a thread of its own, also while a solver is at work.
+    timer = threading.Timer(_PATIENCE, bar.start)
     timer.daemon = True
     timer.start()
     try:

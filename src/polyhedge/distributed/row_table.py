@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from sklearn.exceptions import NotFittedError
 
 from polyhedge._support.alignment import listed, names_of, select_columns
-from polyhedge._support.frames import distinct_names
-from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.calibration.labels import as_values, takes_labels
-from polyhedge.model import Model, Placed
+from polyhedge.decisions import no_decisions
+from polyhedge.model import Model
 from polyhedge.predictors.raw_columns import as_table
 from polyhedge.predictors.schema import features_of
 from polyhedge.problems import DecisionProblem
-from polyhedge.problems.parameters import column_names, from_columns, parameter_rows, with_columns
+from polyhedge.problems.parameters import column_names, from_columns, with_columns
 from polyhedge.regions import Work
-from polyhedge.robust import Decisions
 from polyhedge.solvers.program import Status
 
-_SHORT = {status: str(status).partition(":")[0] for status in Status}
-_UNDECIDED = _SHORT[Status.NOT_DECIDED]
-_STATUSES = tuple(dict.fromkeys(_SHORT.values()))
-_MOST_REFUSED = 1000
-"""Rows of one block that the predictor may refuse; beyond, it is the table that is wrong."""
-
+_STATUSES = tuple(dict.fromkeys(str(status).partition(":")[0] for status in Status))
 
 Parameters = Mapping[Any, Any]
 
@@ -74,13 +68,6 @@ def table_features(model: Model, rows: Any, parameters: Parameters | None, label
     return select_columns(rows, model.names, "The table")
 
 
-def result_columns(model: Model) -> list[str]:
-    """Names of all columns of a table of decisions: those of `Decisions.to_frame`."""
-    problem = model.problem
-    told = ["expected_cost"] if model.guarantee == "cost" else [f"worst_{name}" for name in problem.outcome_names]
-    return distinct_names([*problem.decision_names, "cost_bound", *told, "status", "note"])
-
-
 def require(extra: str, packages: Sequence[str]) -> None:
     """Raise an error that names the extra to install where one of the packages is missing."""
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
@@ -111,8 +98,8 @@ def decide_rows(
 ) -> Any:
     """One row of results for each row of a data frame, in the same order and with the same index.
 
-    Rows with values that are missing or cannot be used, and rows that the predictor refuses, keep their place: their
-    decision is NaN, their status "not decided", and `note` says why.
+    Rows with values that are missing or cannot be used keep their place: their decision is NaN, their status "not
+    decided", and `note` says why.
 
     Parameters
     ----------
@@ -144,112 +131,32 @@ def decide_rows(
     >>> decide_rows(decider.model_, rows)["status"].tolist()
     ['optimal', 'not decided']
     """
+    import pandas as pd
+
     given = check_parameters(model.problem, parameters, rows.columns)
     check_column(model, labels, rows.columns)
     features = table_features(model, rows, given, labels)
-    kept, texts = model.usable(
-        features if model.names is None else rows, from_columns(model.problem.parameters, given, rows)
-    )
-    usable, reasons = np.isin(np.arange(len(rows)), kept), {row: text for row, text in enumerate(texts) if text}
-    decisions = None
-    if usable.any():
-        values = _values(model.problem, rows, given, usable)
+    decisions = no_decisions(model.problem, is_planned=model.guarantee == "cost")
+    if len(rows):
+        X = features if model.schema is None else rows
+        values = from_columns(model.problem.parameters, given, rows)
         own = None if labels is None else as_values(rows[labels].to_list())
-        placed = _place(model, features, values, usable, reasons, Work(n_jobs), own)
-        decisions = None if placed is None else placed.decide()
-    return _table(model, rows.index, decisions, usable, reasons)
-
-
-def _values(problem: DecisionProblem, rows: Any, given: Parameters, usable: Mask) -> Array:
-    """Flat values (N, t) of the parameters; NaN at rows that are not used."""
-    read = from_columns(problem.parameters, given, rows)
-    some = {key: value[usable] if column_names(given[key]) else value for key, value in read.items()}
-    flat = parameter_rows(problem.parameters, some, int(usable.sum()))
-    values = np.full((len(rows), flat.shape[1]), np.nan)
-    values[usable] = flat
-    return values
-
-
-def _place(
-    model: Model, features: Any, values: Array, usable: Mask, reasons: dict[int, str], work: Work, labels: Any
-) -> Placed | None:
-    """The regions at the usable rows; rows that the predictor refuses are marked, with its reason, and left out."""
-
-    def place() -> Placed:
-        own = None if labels is None else labels[usable]
-        return model.place(_take(features, usable), int(usable.sum()), values[usable], work, own)
-
-    try:
-        return place()
-    except ValueError:
-        refused: dict[int, str] = {}
-        _find_refused(model, features, values, np.flatnonzero(usable), refused)
-        if not refused:
-            raise
-    usable[list(refused)] = False
-    reasons |= refused
-    return place() if usable.any() else None
-
-
-def _find_refused(model: Model, features: Any, values: Array, rows: Indices, refused: dict[int, str]) -> None:
-    """Rows that the predictor refuses, found by halving, and its reasons."""
-    mask = np.zeros(len(features), dtype=bool)
-    mask[rows] = True
-    try:
-        model.family.at(_take(features, mask), values[rows])
-    except ValueError as error:
-        if len(rows) > 1:
-            half = len(rows) // 2
-            for part in (rows[:half], rows[half:]):
-                _find_refused(model, features, values, part, refused)
-            return
-        refused[int(rows[0])] = " ".join(str(error).split())
-        if len(refused) > _MOST_REFUSED:
-            raise
-
-
-def _take(features: Any, mask: Mask) -> Any:
-    if mask.all():
-        return features
-    return features.loc[mask] if hasattr(features, "loc") else features[mask]
-
-
-def _table(model: Model, index: Any, decisions: Decisions | None, usable: Mask, reasons: dict[int, str]) -> Any:
-    import pandas as pd
-
-    n, names = len(index), result_columns(model)[:-2]
-    numbers = np.full((n, len(names)), np.nan)
-    codes = np.full(n, _STATUSES.index(_UNDECIDED), dtype=np.int8)
-    texts = np.full(n, None, dtype=object)
-    texts[list(reasons)] = list(reasons.values())
-    if decisions is not None:
-        z = decisions.z.reshape(len(decisions), -1)
-        told = decisions.worst_outcome if decisions.expected_cost is None else decisions.expected_cost
-        numbers[usable] = np.column_stack([z, decisions.cost_bound, told])
-        code_of = {status: _STATUSES.index(short) for status, short in _SHORT.items()}
-        codes[usable] = np.fromiter(map(code_of.__getitem__, decisions.status), np.int8, len(decisions))
-        texts[usable] = _explanations(decisions)
-    columns = dict(zip(names, numbers.T, strict=True))
-    columns["status"] = pd.Categorical.from_codes(codes, categories=list(_STATUSES))
-    columns["note"] = pd.array(
-        texts, dtype=pd.StringDtype("pyarrow" if importlib.util.find_spec("pyarrow") else "python")
+        decisions = model.decide(X, values, Work(n_jobs), own).noted(model.oddities(X))
+    frame = replace(decisions, labels=model.labels(rows)).to_frame("pandas")
+    notes = [note or None for note in frame.iloc[:, -1]]
+    is_arrow = importlib.util.find_spec("pyarrow") is not None
+    return frame.assign(
+        status=pd.Categorical(frame.iloc[:, -2], categories=list(_STATUSES)),
+        note=pd.array(notes, dtype=pd.StringDtype("pyarrow" if is_arrow else "python")),
     )
-    return pd.DataFrame(columns, index=index)
-
-
-def _explanations(decisions: Decisions) -> Array:
-    """Why a decision is not optimal, or what is not promised for it, in words; None where there is nothing to say."""
-    texts = np.full(len(decisions), None, dtype=object)
-    details = np.array(decisions.detail or [""] * len(decisions), dtype=object)
-    for i in np.flatnonzero(~decisions.is_optimal | (details != "")):
-        said = "" if decisions.status[i] is Status.OPTIMAL else str(decisions.status[i]).partition(": ")[2]
-        gap = f"gap {decisions.gap[i]:.2g}" if decisions.status[i] is Status.STOPPED_EARLY else ""
-        texts[i] = ". ".join(part for part in (said, gap, details[i]) if part)
-    return texts
 
 
 def empty_result(model: Model) -> Any:
     """A table of decisions without rows: the types of the columns."""
     import pandas as pd
 
-    return _table(model, pd.RangeIndex(0), None, np.zeros(0, dtype=bool), {})
+    columns = model.names if model.schema is None else model.schema.source_names
+    values = {parameter.name: np.zeros(parameter.shape) for parameter in model.problem.parameters}
+    labels = "labels" if takes_labels(model.radii) else None
+    names = [*(columns or ()), *([] if labels is None else [labels])]
+    return decide_rows(model, pd.DataFrame({name: [] for name in names}), values, labels=labels)

@@ -69,9 +69,8 @@ def split_from(life: Any) -> Any:
     if kind == "time":
         return "time"
     shares = tuple(_numbers(state["shares"]))
-    allowed = (3, 4) if kind == "time split" else (3,)
-    if len(shares) not in allowed or not all(math.isfinite(share) for share in shares):
-        raise ModelFileError("A split must have three finite shares; one in time may have a fourth.")
+    if len(shares) not in (3, 4) or not all(math.isfinite(share) for share in shares):
+        raise ModelFileError("A split must have three or four finite shares.")
     if kind == "shares":
         return shares
     if kind == "groups":

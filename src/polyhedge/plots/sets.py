@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from polyhedge._support.validation import Array, Mask, as_rows
-from polyhedge.app.words import name_outcomes
 from polyhedge.estimator import RobustDecider
 from polyhedge.fitting import one_row
 from polyhedge.plots.directions import cost_directions
@@ -359,3 +358,13 @@ def most_uncertain(residuals: Array, outcomes: Array, n: int = _MOST_OUTCOMES) -
     spread = outcomes.std(axis=0)
     share = residuals.std(axis=0) / np.where(spread > 0, spread, 1.0)
     return sorted(np.argsort(-share, kind="stable")[:n].tolist())
+
+
+def name_outcomes(decider: RobustDecider, names: Sequence[str] | None = None) -> tuple[str, ...]:
+    """The given names, one for each outcome, or those of the problem."""
+    d = decider.problem_.n_outcomes
+    if names is None:
+        return tuple(decider.problem_.outcome_names)
+    if len(names) != d:
+        raise ValueError(f"outcome_names must have {d} names, one for each outcome, got {len(names)}.")
+    return tuple(str(name) for name in names)

@@ -129,8 +129,8 @@ class Prepared:
 
 
 def is_auto(predictor: Any) -> bool:
-    """Whether a predictor, as the user gave it, is to be chosen."""
-    return isinstance(predictor, str) and predictor == "auto"
+    """Whether a predictor, as the user gave it, is one of ours: to be chosen, or given by its name."""
+    return isinstance(predictor, str) and predictor in ("auto", *PREDICTORS)
 
 
 def reads_columns(X: Any) -> bool:
@@ -174,14 +174,15 @@ def prepare(
     weights: Array | None = None,
     own: Any = None,
 ) -> Prepared:
-    """Read rows, and choose among smooth ridge, ridge, forest and boosting by cross-validation, or take `own`.
+    """Read rows, and choose one of ours by cross-validation, or take `own`, a model or the name of one of ours.
 
     Kinds of columns, their levels and the predictor come from the training rows. Other rows say only where values may
     be missing, which decides no prediction: a gap is filled from the training rows.
     """
     its_groups, its_weights = (None if part is None else part[train] for part in (groups, weights))
+    named = (own, "as asked") if isinstance(own, str) and own != "auto" else None
     if not reads_columns(X):
-        name, reason = choose_for_numbers(take_rows(X, train), Y[train], its_groups, random_state, its_weights)
+        name, reason = named or choose_for_numbers(take_rows(X, train), Y[train], its_groups, random_state, its_weights)
         return Prepared(X, _for_numbers(name, random_state), {"chosen predictor": f"{name} ({reason})"})
     table = as_table(X)
     history = replace(table, frame=table.frame.iloc[train])
@@ -190,10 +191,10 @@ def prepare(
     schema = Schema(tuple(with_gaps(table, column) for column in columns), tuple(outcomes))
     features = read_features(X, schema)
     left_out = {"left out": " ".join(notes)} if notes else {}
-    if own is not None:
+    if own is not None and not isinstance(own, str):
         pipeline = Pipeline([(_BEFORE_OWN, _columns(schema)), ("model", own)])
         return Prepared(features, pipeline, {"prepared columns": _PREPARED} | left_out, schema)
-    name, reason = choose_predictor(
+    name, reason = named or choose_predictor(
         schema, features.iloc[train], Y[train], groups=its_groups, random_state=random_state, weights=its_weights
     )
     said = {"chosen predictor": f"{name} ({reason})"} | left_out

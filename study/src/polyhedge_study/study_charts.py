@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge.app.report import Block, Chart
-from polyhedge.app.report.pictures import draw
+from polyhedge.app.report import Block, Chart, draw
 from polyhedge.plots.style import BLUE, CYCLE, GREEN, GREY, ORANGE, RED, tidy
 from polyhedge_study.demo import compare, paint_sets
 from polyhedge_study.inside import Array

@@ -26,7 +26,7 @@ from polyhedge.app.report import (
     plotly_library,
     write_page,
 )
-from polyhedge.app.report.markdown import markdown_blocks
+from polyhedge_study.markdown import markdown_blocks
 from polyhedge_study.sensitivity import SWEEPS, SensitivityRow
 from polyhedge_study.study import StudyRow
 from polyhedge_study.study_charts import bubble_chart, sensitivity_picture, set_picture

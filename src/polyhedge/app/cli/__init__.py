@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 # Importing a file adds its sub-commands to the application.
-from polyhedge.app.cli import example, fit, follow, keys, newer, pages, use
-from polyhedge.app.cli.app import app
-from polyhedge.app.cli.output import guard_streams
+from polyhedge.app.cli import fit, monitor, pages, use
+from polyhedge.app.cli.app import app, guard_streams
 
-__all__ = ["app", "example", "fit", "follow", "keys", "main", "newer", "pages", "use"]
+__all__ = ["app", "fit", "main", "monitor", "pages", "use"]
 
 
 def main() -> None:

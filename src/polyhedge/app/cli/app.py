@@ -1,26 +1,41 @@
-"""The application: its options, its exit codes, and what its sub-commands share."""
+"""The application: its commands and exit codes, and text for the terminal.
+
+Other packages add commands: an entry point of the group `polyhedge.commands` has the name of a command, and a
+`typer.Typer` or a function that typer understands. One of the group `polyhedge.pages` writes the page of a folder of
+results. All text passes `say`, so that nothing in a file or a table can command the terminal.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import inspect
+import json
+import logging
 import re
 import sys
+import traceback
 import warnings
+from collections.abc import Callable
 from contextvars import copy_context
+from functools import cache
+from pathlib import Path
+from types import TracebackType
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from polyhedge import __version__
-from polyhedge.app.cli.extensions import added_command, added_commands, missing_command
-from polyhedge.app.cli.output import say
+from polyhedge._support.text import printable
 
-# What a wrong argument or a wrong file raises; anything else is a fault of the library.
+__all__ = ["app", "can_draw", "guard_streams", "page_writer", "say", "say_csv", "say_json"]
+
 _USER_ERRORS = (ValueError, TypeError, OSError, ImportError)
-_BREAK = re.compile(r"(?<!\n)\n(?!\n)")
-"""The end of a line inside a paragraph."""
+"""What a wrong argument or a wrong file raises; anything else is a fault of the library."""
+_HOW_TO_GET_IT = (
+    "belongs to the study of the paper, which is a package of its own. In a copy of polyhedge's repository, "
+    "`make run` installs and runs it; `pip install -e . -e study` only installs it."
+)
 
 
 class _Commands(TyperGroup):
@@ -63,7 +78,7 @@ class _Commands(TyperGroup):
         except Exception as error:
             # What typer raises itself, to exit or to explain the usage, carries an exit code.
             if ctx.params["debug"] or hasattr(error, "exit_code"):
-                _add_what_came(error)
+                _quote_input(error)
                 raise
             if isinstance(error, _USER_ERRORS):
                 self._say(str(error) or type(error).__name__)
@@ -76,19 +91,19 @@ class _Commands(TyperGroup):
         say(f"polyhedge: error: {' '.join(message.split())}", err=True)
 
 
-def _add_what_came(error: Any) -> None:
-    """Quote the value that was refused: what reads arguments says only what they should be."""
+def _quote_input(error: Any) -> None:
+    """Quote the value that was refused."""
     details = getattr(error.__cause__, "errors", None)
-    came = [one["input"] for one in details() if "input" in one] if callable(details) else []
-    if came and hasattr(error, "message") and repr(came[0]) not in error.message:
-        error.message = f"{error.message}, got {came[0]!r}"
+    received = [one["input"] for one in details() if "input" in one] if callable(details) else []
+    if received and hasattr(error, "message") and repr(received[0]) not in error.message:
+        error.message = f"{error.message}, got {received[0]!r}"
 
 
 def _with_plain_help(command: Any) -> Any:
     """The command and those below it, with help that a terminal of any width breaks into lines of its own."""
     if command is None:
         return None
-    command.help = _BREAK.sub(" ", inspect.cleandoc(command.help or ""))
+    command.help = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(command.help or ""))
     _ask_for_no_value(command.params)
     for below in getattr(command, "commands", {}).values():
         _with_plain_help(below)
@@ -156,3 +171,91 @@ def can_draw() -> bool:
     if not is_installed:
         say("No pictures: matplotlib is not installed. Get it with: pip install 'polyhedge[plot]'", err=True)
     return is_installed
+
+
+# Commands and pages of other packages
+
+
+@cache
+def entry_points(group: str) -> Any:
+    """Those of installed packages; found when they are needed, because it takes a third of the time of a help text."""
+    from importlib import metadata
+
+    return metadata.entry_points(group=group)
+
+
+def added_commands() -> list[str]:
+    """Names of the commands that installed packages add."""
+    return sorted(entry_points("polyhedge.commands").names)
+
+
+def added_command(name: str) -> Any | None:
+    """The command that an installed package adds under this name, if one does."""
+    commands = tuple(entry_points("polyhedge.commands").select(name=name))
+    if not commands:
+        return None
+    added = commands[0].load()
+    if not isinstance(added, typer.Typer):
+        function, added = added, typer.Typer(rich_markup_mode="rich", add_completion=False)
+        added.command(name)(function)
+    added._add_completion = False  # that of polyhedge does for all of its commands
+    command = typer.main.get_command(added)
+    command.name = name
+    return command
+
+
+def missing_command(name: str) -> str:
+    """How to get a command that is not installed; empty for one that nobody has."""
+    return f"polyhedge {name} {_HOW_TO_GET_IT}" if name in ("bench", "demo", "reproduce") else ""
+
+
+def page_writer() -> Callable[[Path, Path | None], Path]:
+    """What writes the page of a folder of results."""
+    writers = tuple(entry_points("polyhedge.pages"))
+    if not writers:
+        raise ImportError(f"The page of a folder of results {_HOW_TO_GET_IT}")
+    writer: Callable[[Path, Path | None], Path] = writers[0].load()
+    return writer
+
+
+# Text for the terminal
+
+
+def say(text: str = "", *, err: bool = False) -> None:
+    r"""Print one line; what a terminal would take as a command is shown as an escape such as \x1b."""
+    typer.echo(printable(text), err=err)
+
+
+def say_json(value: Any, *, err: bool = False) -> None:
+    """Print one JSON document; JSON itself escapes controls only below the space."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    typer.echo(re.sub(r"[^\x20-\x7e\n]", lambda match: _in_json(match.group()), text), err=err)
+
+
+def _in_json(letter: str) -> str:
+    return letter if printable(letter) == letter else json.dumps(letter)[1:-1]
+
+
+def say_csv(text: str) -> None:
+    """Print a CSV file: byte by byte into a pipe or a file, without commands on a terminal."""
+    if sys.stdout.isatty():
+        text = "\n".join(map(printable, text.split("\n")))
+    sys.stdout.write(text)
+
+
+def guard_streams() -> None:
+    """Let tracebacks and records of the log, which Python prints itself, pass here too."""
+    sys.excepthook = _show_traceback
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_Printable())
+
+
+def _show_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    for part in traceback.format_exception(kind, error, trace):
+        for line in part.rstrip("\n").split("\n"):
+            say(line, err=True)
+
+
+class _Printable(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))

@@ -1,113 +1,70 @@
-"""What the commands on the user's own data share: options, files, and how results are told."""
+"""What commands share: rows of a table for a model, results as lines and as JSON, exit codes."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, is_dataclass, replace
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from polyhedge._support.text import amount
-from polyhedge.app import tables
-from polyhedge.app.cli.output import say, say_json
-from polyhedge.app.tables.limits import MAX_VALUES
+from polyhedge._support.text import amount, with_unit
+from polyhedge.app.cli.app import say, say_json
 
 if TYPE_CHECKING:
-    from polyhedge.app.tables import Table
+    from polyhedge.app.rows import Sources, TableRows
+    from polyhedge.estimator import RobustDecider
     from polyhedge.evaluation import Estimate, Evaluation, Proportion
-    from polyhedge.problems import DecisionProblem
+    from polyhedge.io.fit_record import FitRecord
+    from polyhedge.predictors.table import Table
     from polyhedge.solvers.program import Status
 
-Parameter = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--parameter",
-        metavar="NAME=COLUMN",
-        help="Column with a parameter of the problem, or one number for all rows; by default the column of its name.",
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-
-# What a command ends with; 1 is left to faults of the library.
 BAD_INPUT, NO_SOLUTION, STOPPED_EARLY = 2, 3, 4
+"""Exit codes; 1 is left to faults of the library."""
 
 
-def names_in(text: str | None) -> tuple[str, ...]:
-    """Names separated by commas.
+def model_rows(
+    decider: RobustDecider, record: FitRecord, table: Table, parameter: Sequence[str] | None = None, **more: Any
+) -> TableRows:
+    """The usable rows of a table for a model; `more` as in `table_rows`."""
+    from polyhedge.app.rows import table_rows
 
-    Examples
-    --------
-    >>> names_in("heating_load, cooling_load")
-    ('heating_load', 'cooling_load')
-    """
-    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How the user's table is read."""
-
-    separator: Annotated[
-        str | None, typer.Option(help="Character between values of a CSV file; found out if not given.")
-    ] = None
-    encoding: Annotated[str | None, typer.Option(help="Encoding of a CSV file, such as utf-8 or cp1252.")] = None
-    decimal: Annotated[
-        str | None, typer.Option(help="Decimal sign of a CSV file: '.' or ','; found out if not given.")
-    ] = None
-    missing: Annotated[str | None, typer.Option(help="More words for a missing value, separated by commas.")] = None
-    max_values: Annotated[
-        int,
-        typer.Option(min=1, help="Values (rows times columns) beyond which a table is refused, to spare the memory."),
-    ] = MAX_VALUES
-
-    def table(self, path: Path) -> Table:
-        """The table in a file."""
-        return tables.read_table(
-            path,
-            separator=self.separator,
-            encoding=self.encoding,
-            decimal=self.decimal,
-            missing=names_in(self.missing),
-            max_values=self.max_values,
-        )
+    record = replace(record, parameters=sources_in(decider, record, parameter))
+    return table_rows(table, decider.problem_, record, decider.model_.radii, **more)
 
 
-def read_problem(reference: str, uncertain: str | None = None) -> DecisionProblem:
-    """A problem from a TOML file, an MPS file and what is uncertain in it, or Python code as FILE.py:NAME."""
-    from polyhedge import problems
+def sources_in(decider: RobustDecider, record: FitRecord, parameter: Sequence[str] | None) -> Sources:
+    """Where the values of the problem's parameters come from: as asked now, else as in the fit."""
+    from polyhedge.app.rows import read_sources, sources_of
 
-    if reference.endswith((".mps", ".mps.gz")):
-        return problems.from_mps(reference, _uncertain(reference, uncertain))
-    if uncertain is not None:
-        raise ValueError(f"--uncertain is for MPS files, and {reference!r} says itself what is. Leave it out.")
-    if ".py:" in reference:
-        return problems.from_reference(reference)
-    if not reference.endswith(".toml"):
-        raise ValueError(f"The problem must be a .toml or .mps file, or FILE.py:NAME, got {reference!r}.")
-    if not Path(reference).is_file():
-        raise FileNotFoundError(f"There is no file {reference}. Check the path.")
-    return problems.from_toml(reference)
+    return sources_of(decider.problem_, record.parameters, read_sources(parameter or []))
 
 
-def _uncertain(path: str, text: str | None) -> Any:
-    """Names of columns and rows, or a dictionary of them where a name is both."""
-    if not (text or "").strip():
-        raise ValueError(
-            f"{path} does not say what is uncertain in it. Name columns whose costs, and rows whose right-hand sides "
-            "are: --uncertain NAME,NAME"
-        )
-    if not str(text).lstrip().startswith("{"):
-        return names_in(str(text))
-    try:
-        return json.loads(str(text).replace("'", '"'))
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f'--uncertain must be NAME,NAME or {{"columns": [...], "rows": [...]}}, got {text!r}.'
-        ) from error
+def sources_in_words(sources: Sources) -> str:
+    """The same for a reader."""
+    return ", ".join(
+        name if source == (name,) else f"{name} = {', '.join(map(str, source))}" for name, source in sources.items()
+    )
+
+
+def seen_before(decider: RobustDecider, rows: TableRows) -> list[Any]:
+    """Whether rows trained or shaped the model: then its coverage on them is not to be trusted."""
+    from polyhedge.diagnosing import row_hashes, seen_diagnostic, seen_rows
+
+    model = decider.model_
+    return seen_diagnostic(seen_rows(model), row_hashes(model.features(rows.X), model.outcomes(rows.X, rows.Y)))
+
+
+def n_units(decider: RobustDecider, record: FitRecord) -> int:
+    """How many independent rows or groups set the radius."""
+    return decider.n_calibrate_ if record.n_groups is None else record.n_groups
+
+
+def part_sizes(decider: RobustDecider) -> dict[str, int]:
+    """Rows of each part of the fit."""
+    return {name: len(getattr(decider.split_, name)) for name in ("train", "learn", "calibrate", "held_out")}
 
 
 def tell(lines: Sequence[tuple[str, str]]) -> None:
@@ -220,3 +177,54 @@ def _estimate(estimate: Estimate) -> str:
     # A bound that is the same for all rows has no error worth telling.
     is_constant = estimate.standard_error <= 1e-9 * abs(estimate.value)
     return f"{estimate.value:.4g}" if is_constant else str(estimate)
+
+
+def tell_groups(by: str, groups: dict[str, Evaluation], *, is_promised: bool) -> None:
+    """A table with a line for each group, and whom the promise is for."""
+    has_constraints = any(evaluation.constraints for evaluation in groups.values())
+    held = ["constraints"] if has_constraints else []
+    is_bounded = not any(evaluation.without_bound > 0 for evaluation in groups.values())
+    heads = [by, "rows", *([] if is_bounded else ["no bound"]), "coverage", *held]
+    unit = next((evaluation.cost_unit for evaluation in groups.values()), "")
+    is_expected = any(evaluation.expected_cost is not None for evaluation in groups.values())
+    costs = ("bound", *(["expected"] if is_expected else []), "realised", "regret", "vs nominal")
+    heads += [with_unit(name, unit) for name in costs]
+    rows = [
+        [
+            label,
+            str(evaluation.without_bound.n),
+            *([] if is_bounded else [str(evaluation.without_bound.n - evaluation.coverage.n)]),
+            str(evaluation.coverage),
+            *([str(evaluation.constraints_held)] if has_constraints else []),
+            f"{evaluation.worst_case_cost.value:.4g}",
+            *(
+                ["unknown" if (cost := evaluation.expected_cost) is None else f"{cost.value:.4g}"]
+                if is_expected
+                else []
+            ),
+            f"{evaluation.realised_cost.value:.4g}",
+            f"{evaluation.regret.value:.4g}",
+            f"{evaluation.over_nominal.value:+.3g}",
+        ]
+        for label, evaluation in groups.items()
+    ]
+    widths = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
+    say()
+    for row in [heads, *rows]:
+        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        say("  ".join(cells))
+    if is_promised:
+        say("The promise is for each of these categories that had enough calibration rows, and for no other.")
+        return
+    say("The promise is an average over all rows. A group may be covered less often without breaking it.")
+
+
+def tell_short(whole: Evaluation, *, are_independent: bool) -> None:
+    """How intervals of many groups are to be read, and which groups fall short beyond chance."""
+    say("The intervals hold for all groups at once, in 95 % of cases (Bonferroni).")
+    if not are_independent:
+        say("They take rows for independent; rows that belong together make them too narrow.")
+        return
+    short = [group.label for group in whole.groups if group.is_short]
+    if short:
+        say(f"Covered less than promised, beyond chance: {', '.join(short)}.")

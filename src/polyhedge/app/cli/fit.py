@@ -1,43 +1,59 @@
-"""`polyhedge fit`: a model from a table and a decision problem."""
+"""`polyhedge fit`: a model from a table and a decision problem, as `RobustDecider.fit` makes it."""
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from warnings import catch_warnings, simplefilter
 
 import typer
 
 from polyhedge._support.files import check_writable
 from polyhedge._support.progress import progress
 from polyhedge._support.text import counted
-from polyhedge.app import tables
-from polyhedge.app.cli.app import app
-from polyhedge.app.cli.bundles import with_bundles
+from polyhedge._support.warnings import SettingWarning
+from polyhedge.app.cli.app import app, say
 from polyhedge.app.cli.common import (
-    AsJson,
-    Parameter,
-    Reading,
     check_statuses,
     evaluation_lines,
-    names_in,
-    read_problem,
+    part_sizes,
+    sources_in_words,
     tell,
     tell_json,
     warn,
 )
-from polyhedge.app.cli.fresh import sources_in_words
-from polyhedge.app.cli.models import SignKey
-from polyhedge.app.cli.output import say
-from polyhedge.app.cli.solving import Solving
-from polyhedge.app.tables.options import LEARNERS, TableOptions
+from polyhedge.app.cli.options import (
+    AsJson,
+    Parameter,
+    Reading,
+    SignKey,
+    Solving,
+    names_in,
+    read_problem,
+    with_bundles,
+)
 from polyhedge.predictors import PREDICTORS
 
 if TYPE_CHECKING:
-    from polyhedge.app.tables import FittedTable
+    from polyhedge.app.rows import Observed, TableRows
     from polyhedge.estimator import RobustDecider
-    from polyhedge.learners import LearnResult
+    from polyhedge.io.fit_record import FitRecord
 
-_MODEL_SUFFIX = ".polyhedge"
+LEARNERS = {
+    "auto": "Auto",
+    "descent": "Descent",
+    "one-sided-box": "OneSidedBox",
+    "scenario": "Scenario",
+    "pinball": "Pinball",
+    "ccg": "CCG",
+    "miqcp": "MIQCP",
+    "grid": "RotatedBoxGrid",
+    "min-volume": "MinVolume",
+    "pca-box": "PcaBox",
+}
+"""Names of learners on the command line, and their classes in `polyhedge.learners`."""
+_SHARES = "0.4,0.2,0.2,0.2"
 
 
 @app.command()
@@ -52,7 +68,7 @@ def fit(
             "code in that file."
         ),
     ],
-    out: Annotated[Path, typer.Option(help=f"Model file to write, for example model{_MODEL_SUFFIX}.")],
+    out: Annotated[Path, typer.Option(help="Model file to write, for example model.polyhedge.")],
     outcomes: Annotated[
         str, typer.Option(help="Outcome columns, separated by commas; by default the problem's outcome names.")
     ] = "",
@@ -89,7 +105,7 @@ def fit(
     group: Annotated[
         str, typer.Option(help="Columns that mark rows which belong together; such rows stay in one part.")
     ] = "",
-    shares: Annotated[str, typer.Option(help="Shares of train, learn, calibrate and held-out.")] = "0.4,0.2,0.2,0.2",
+    shares: Annotated[str, typer.Option(help="Shares of train, learn, calibrate and held-out.")] = _SHARES,
     copies: Annotated[
         str, typer.Option(help="Rows equal in all columns: together (count once) or independent events.")
     ] = "together",
@@ -140,100 +156,214 @@ def fit(
     """
     solving.begin()
     if out.is_dir():
-        raise ValueError(f"{out} is a folder. Name the file in it, for example {out / ('model' + _MODEL_SUFFIX)}.")
+        raise ValueError(f"{out} is a folder. Name the file in it, for example {out / 'model.polyhedge'}.")
     check_writable(out)
-    options = TableOptions(
-        features=None if features is None else names_in(features),
+    import numpy as np
+
+    from polyhedge.app.rows import (
+        check_solvable,
+        columns_in,
+        labels_column,
+        observed,
+        order_outcomes,
+        read_sources,
+        sources_of,
+        table_rows,
+    )
+    from polyhedge.calibration.labels import with_values
+    from polyhedge.calibration.named import calibrator_named
+    from polyhedge.diagnosing import DiagnosticWarning
+    from polyhedge.estimator import RobustDecider
+    from polyhedge.io.fit_record import FitRecord
+    from polyhedge.predictors.schema import choose_columns
+
+    _check_split_options(time_column, starts, gap, shares)
+    table, decided = reading.table(data), read_problem(problem, uncertain)
+    names = order_outcomes(decided, names_in(outcomes))
+    sources = sources_of(decided, read_sources(parameter or []))
+    aside = [*names_in(group), *([] if time_column is None else [time_column])]
+    table.check_columns(aside)
+    named = None if features is None else names_in(features)
+    schema, notes = choose_columns(
+        table,
+        names,
+        features=named,
         categorical=names_in(categorical),
-        predictor=predictor,
+        set_aside=[*aside, *columns_in(sources)],
+    )
+    kinds = [column.name for column in schema.features if column.kind == "category" and not column.source]
+    calibrator = None if calibration is None else calibrator_named(calibration)
+    record = FitRecord(
+        schema=schema,
+        file=data.name,
+        n_rows=len(table),
         time_column=time_column,
-        starts=None if starts is None else names_in(starts),
-        gap=_number(gap),
         group=names_in(group),
-        shares=_numbers(shares),
         copies=copies,
-        learner=learner,
-        time_limit=time_limit,
-        seed=seed,
-        keep_interrupted=keep_interrupted,
+        labels=labels_column(calibrator, table, schema.source_names, names),
+        parameters=sources,
+    )
+    rows = table_rows(
+        table,
+        decided,
+        record,
+        calibrator,
+        categories=names_in(categorical) if named is None else kinds,
+        with_times=True,
+        with_copies=True,
+    )
+    check_solvable(decided, rows)
+    decider = RobustDecider(
+        decided,
+        predictor=predictor,
+        alpha=alpha,
+        learner=_learner(learner, guarantee, time_limit, keep_interrupted),
+        split=_split(rows, time_column, starts, gap, shares),
+        random_state=seed,
+        calibration=calibrator if rows.labels is None else with_values(calibrator, rows.labels),
         guarantee=guarantee,
         caution=caution,
-        calibration=calibration,
-        parameters=tables.read_sources(parameter or []),
     )
-    table = reading.table(data)
     try:
-        with progress("fitting"):
-            fitted = tables.fit_table(table, read_problem(problem, uncertain), names_in(outcomes), alpha, options)
-            facets = _facets(fitted)
+        with progress("fitting"), catch_warnings():
+            for kind in (DiagnosticWarning, SettingWarning):  # told below, with those of the table
+                simplefilter("ignore", kind)
+            decider.fit(rows.X, outcome_frame(decided, rows.Y, names), groups=rows.groups, parameters=rows.parameters)
+            held_out = rows.take(decider.split_.held_out)
+            groups = None if rows.groups is None else rows.groups[decider.split_.calibrate]
+            n_groups = None if groups is None else len(np.unique(groups))
+            seen = observed(decider, held_out, n_groups) if len(held_out) else None
+            facets = _facets(decider, held_out if len(held_out) else rows.take(decider.split_.calibrate), names)
     except KeyboardInterrupt:
         warn(["No model was saved. With --keep-interrupted the best set so far is calibrated and saved."])
         raise
-    fitted.decider.save(out, _details(fitted, options, data, len(table)), sign=sign)
+    about = (*rows.warnings, *decider.diagnostics_, *(() if seen is None else seen.evaluation.diagnostics))
+    record = replace(
+        record,
+        schema=replace(decider.model_.record.schema or schema, outcomes=names),
+        sizes=part_sizes(decider),
+        n_groups=n_groups,
+        predictor=_predictor(decider)[0],
+        coverage=None if seen is None else str(seen.coverage),
+        warnings=about,
+    )
+    decider.save(out, record.as_json(), sign=sign)
+    notes = (*table.notes, *notes)
     if as_json:
-        tell_json(_summary(fitted, facets, out, len(table)))
+        tell_json({"model": out, **_summary(decider, record, seen, facets, len(rows)), "notes": notes})
     else:
-        _print(fitted, options, facets, table.source, len(table))
+        how = f"at random, seed {seed}" if time_column is None else f"by {time_column}"
+        how += f", {len(rows) - sum(part_sizes(decider).values())} left out in gaps" if gap != "0" else ""
+        tell(_lines(decider, record, seen, facets, how, has_promise=calibration is not None))
+        for note in notes:
+            say(f"note: {note}", err=True)
+        warn(about)
         say(f"Model: {out}")
-    if not _is_planned(fitted.decider):
-        check_statuses([fitted.decider.learn_result_.status])
+    if not _is_planned(decider):
+        check_statuses([decider.learn_result_.status])
+
+
+def _check_split_options(time_column: str | None, starts: str | None, gap: str, shares: str) -> None:
+    """Refuse options that would be passed over."""
+    if time_column is None and (starts is not None or gap != "0"):
+        name = "--gap" if starts is None else "--starts"
+        raise ValueError(f"{name} is about the time of rows, and no column with it was named. Give --time-column.")
+    if starts is not None and shares != _SHARES:
+        raise ValueError("--starts and --shares both say where parts are cut. Give one of them.")
+
+
+def _split(rows: TableRows, time_column: str | None, starts: str | None, gap: str, shares: str) -> Any:
+    """The setting `split`: four shares, or a split in time."""
+    from polyhedge.data import TimeSplit
+
+    try:
+        parts = tuple(float(part) for part in names_in(shares))
+        if len(parts) != 4:
+            raise ValueError
+    except ValueError as error:
+        raise ValueError(f"--shares must be four numbers such as {_SHARES}, got {shares!r}.") from error
+    if time_column is None:
+        return parts
+    try:
+        length: Any = float(gap)
+    except ValueError:
+        length = gap
+    return TimeSplit(time_column, rows.times, parts, None if starts is None else names_in(starts), length)
+
+
+def _learner(name: str | None, guarantee: str | None, time_limit: float | None, keep_interrupted: bool) -> Any:
+    """The learner of a set; None for the default of `RobustDecider`."""
+    from polyhedge import learners
+
+    if name not in (None, *LEARNERS):
+        raise ValueError(f"--learner must be one of {', '.join(LEARNERS)}, got {name!r}.")
+    if name is None and guarantee != "outcome":
+        return None
+    kind = getattr(learners, LEARNERS[name or "auto"])
+    limit = {} if "time_limit" not in kind.__dataclass_fields__ else {"time_limit": time_limit}
+    return learners.Certified(kind(**limit), keep_interrupted=keep_interrupted)
+
+
+def outcome_frame(problem: Any, Y: Any, names: Any) -> Any:
+    """Outcomes by name if the problem has these names or none; else as an array in its order."""
+    import pandas as pd
+
+    from polyhedge.problems.checks import is_named
+
+    return Y if is_named(problem) and tuple(problem.outcome_names) != tuple(names) else pd.DataFrame(Y, columns=names)
 
 
 def _is_planned(decider: RobustDecider) -> bool:
     return hasattr(decider, "policy_")
 
 
-def _facets(fitted: FittedTable) -> tuple[str, ...]:
-    from polyhedge.app.words import facets_in_words
+def _facets(decider: RobustDecider, rows: TableRows, names: Any) -> tuple[str, ...]:
+    from polyhedge.app.report.facets import facets_in_words
 
-    if _is_planned(fitted.decider):
-        return ()
-    rows = fitted.held_out if len(fitted.held_out) else fitted.split.calibrate
-    values = tables.take_parameters(fitted.parameters, rows)
-    X = fitted.X.iloc[rows]
-    own = None if fitted.labels is None else fitted.labels[rows]
-    return facets_in_words(fitted.decider, X, fitted.schema.outcomes, parameters=values, labels=own)
+    return () if _is_planned(decider) else facets_in_words(decider, rows.X, names, **rows.given)
 
 
-def _print(fitted: FittedTable, options: TableOptions, facets: tuple[str, ...], source: str, n_rows: int) -> None:
-    decider, sizes = fitted.decider, fitted.sizes
-    unit = "" if fitted.n_groups is None else f" in {fitted.n_groups} groups"
-    how = f"by {options.time_column}" if options.time_column else f"at random, seed {options.seed}"
-    how += f", {fitted.n_between} left out in gaps" if options.gap else ""
+def _predictor(decider: RobustDecider) -> tuple[str, str]:
+    """Name of the predictor and why it was chosen."""
+    name, _, reason = decider.settings_.get("chosen predictor", "").partition(" (")
+    return (name, reason.removesuffix(")")) if name else (str(decider.predictor), "as asked")
+
+
+def _lines(
+    decider: RobustDecider,
+    record: FitRecord,
+    seen: Observed | None,
+    facets: tuple[str, ...],
+    how: str,
+    *,
+    has_promise: bool,
+) -> list[tuple[str, str]]:
+    sizes = part_sizes(decider)
+    unit = "" if record.n_groups is None else f" in {record.n_groups} groups"
     lines = [
-        ("data", f"{source}: {n_rows} rows, {counted(len(fitted.schema.features), 'feature')}"),
-        ("outcomes", ", ".join(fitted.schema.outcomes)),
+        ("data", f"{record.file}: {record.n_rows} rows, {counted(len(record.schema.features), 'feature')}"),
+        ("outcomes", ", ".join(record.schema.outcomes)),
+        *([("parameters", sources_in_words(record.parameters))] if record.parameters else []),
         (
             "split",
             f"{sizes['train']} train, {sizes['learn']} learn, {sizes['calibrate']} calibrate{unit}, "
             f"{sizes['held_out']} held out ({how})",
         ),
-        ("predictor", f"{fitted.predictor} ({fitted.reason})"),
+        ("predictor", "{} ({})".format(*_predictor(decider))),
         ("guarantee", decider.guarantee_),
-        *_learned(decider),
-        *([] if options.calibration is None else [("promise", decider.promise_)]),
     ]
-    if fitted.sources:
-        lines.insert(2, ("parameters", sources_in_words(fitted.sources)))
-    if fitted.evaluation is not None:
-        lines += evaluation_lines(fitted.evaluation, fitted.thinned)
-    else:
-        lines.append(("coverage", f"promised {1 - decider.alpha_:.6g}; no rows were held out to observe it"))
-    tell([*lines, *[("facets" if not i else "", text) for i, text in enumerate(facets)]])
-    for note in fitted.notes:
-        say(f"note: {note}", err=True)
-    warn(fitted.warnings)
-
-
-def _learned(decider: RobustDecider) -> list[tuple[str, str]]:
     if _is_planned(decider):
-        return [("policy", decider.policy_.why()), ("radius", f"{decider.radius_:.4g}")]
-    # Not the radius: it counts in the set's own measure, and sets that cost the same differ in it.
-    return [("learner", _learner(decider.learn_result_)), ("gap", _gap(decider))]
-
-
-def _learner(result: LearnResult) -> str:
-    return f"{result.detail or 'done'} ({str(result.status).partition(':')[0]}, {result.seconds:.1f} s)"
+        lines += [("policy", decider.policy_.why()), ("radius", f"{decider.radius_:.4g}")]
+    else:  # not the radius: it counts in the set's own measure, and sets that cost the same differ in it
+        result = decider.learn_result_
+        status = f"{str(result.status).partition(':')[0]}, {result.seconds:.1f} s"
+        lines += [("learner", f"{result.detail or 'done'} ({status})"), ("gap", _gap(decider))]
+    lines += [("promise", decider.promise_)] if has_promise else []
+    if seen is None:
+        lines.append(("coverage", f"promised {1 - decider.alpha_:.6g}; no rows were held out to observe it"))
+    else:
+        lines += evaluation_lines(seen.evaluation, seen.thinned)
+    return [*lines, *[("facets" if not i else "", text) for i, text in enumerate(facets)]]
 
 
 def _gap(decider: RobustDecider) -> str:
@@ -249,76 +379,32 @@ def _gap(decider: RobustDecider) -> str:
     return f"at most {max(gap, 0.0):.3g} above the cheapest set of any shape{size} {rows} (certified)"
 
 
-def _details(fitted: FittedTable, options: TableOptions, data: Path, n_rows: int) -> dict[str, Any]:
-    """What the model file keeps beside the model: how to read new rows, and what was found."""
-    return tables.FitRecord(
-        schema=fitted.schema,
-        file=data.name,
-        n_rows=n_rows,
-        sizes=fitted.sizes,
-        n_groups=fitted.n_groups,
-        time_column=options.time_column,
-        group=tuple(options.group),
-        copies=options.copies,
-        predictor=fitted.predictor,
-        coverage=None if fitted.evaluation is None else str(fitted.thinned or fitted.evaluation.coverage),
-        warnings=fitted.warnings,
-        seen=fitted.prints,
-        labels=fitted.labels_column,
-        parameters=fitted.sources,
-    ).as_json()
-
-
-def _summary(fitted: FittedTable, facets: tuple[str, ...], out: Path, n_rows: int) -> dict[str, Any]:
-    decider = fitted.decider
+def _summary(
+    decider: RobustDecider, record: FitRecord, seen: Observed | None, facets: tuple[str, ...], n_used: int
+) -> dict[str, Any]:
+    sizes, (name, reason) = part_sizes(decider), _predictor(decider)
+    if _is_planned(decider):
+        how = {"policy": asdict(decider.policy_), "frontier": decider.frontier()}
+    else:
+        result, spread = decider.learn_result_, decider.spread_
+        learner = {key: getattr(result, key) for key in ("detail", "objective", "lower_bound", "gap", "seconds")}
+        learner["status"] = str(result.status).partition(":")[0]
+        how = {"learner": learner, "spread": None if spread is None else spread.summary()}
     return {
-        "model": out,
-        "n_rows": n_rows,
-        "features": fitted.schema.feature_names,
-        "outcomes": fitted.schema.outcomes,
-        "parameters": fitted.sources,
-        "split": fitted.sizes,
-        "n_between": fitted.n_between,
-        "n_groups": fitted.n_groups,
-        "predictor": {"name": fitted.predictor, "reason": fitted.reason},
+        "n_rows": record.n_rows,
+        "features": record.schema.feature_names,
+        "outcomes": record.schema.outcomes,
+        "parameters": record.parameters,
+        "split": sizes,
+        "n_between": n_used - sum(sizes.values()),
+        "n_groups": record.n_groups,
+        "predictor": {"name": name, "reason": reason},
         "guarantee": decider.guarantee_,
-        **_how(decider),
+        **how,
         "alpha": decider.alpha_,
         "radius": decider.radius_,
-        "held_out": fitted.evaluation,
-        "one_row_a_group": fitted.thinned,
+        "held_out": None if seen is None else seen.evaluation,
+        "one_row_a_group": None if seen is None else seen.thinned,
         "facets": facets,
-        "notes": fitted.notes,
-        "warnings": fitted.warnings,
+        "warnings": record.warnings,
     }
-
-
-def _how(decider: RobustDecider) -> dict[str, Any]:
-    """How the family was made: by a selection of policies, or by a learner and perhaps a spread."""
-    if _is_planned(decider):
-        return {"policy": decider.policy_.state(), "frontier": decider.frontier()}
-    result, spread = decider.learn_result_, decider.spread_
-    learner = {
-        "detail": result.detail,
-        "status": str(result.status).partition(":")[0],
-        "objective": result.objective,
-        "lower_bound": result.lower_bound,
-        "gap": result.gap,
-        "seconds": result.seconds,
-    }
-    return {"learner": learner, "spread": None if spread is None else spread.summary()}
-
-
-def _numbers(text: str) -> tuple[float, ...]:
-    try:
-        return tuple(float(part) for part in names_in(text))
-    except ValueError as error:
-        raise ValueError(f"--shares must be four numbers such as 0.4,0.2,0.2,0.2, got {text!r}.") from error
-
-
-def _number(text: str) -> float | str:
-    """The number that a text holds, or the text: the split says what it must be."""
-    try:
-        return float(text)
-    except ValueError:
-        return text

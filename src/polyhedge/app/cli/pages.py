@@ -13,32 +13,26 @@ import typer
 
 from polyhedge._support.files import check_writable, replace_file
 from polyhedge._support.progress import progress
-from polyhedge.app import tables
-from polyhedge.app.cli.app import app
-from polyhedge.app.cli.bundles import with_bundles
-from polyhedge.app.cli.common import (
+from polyhedge.app.cli.app import app, page_writer, say
+from polyhedge.app.cli.common import model_rows, n_units, seen_before, tell_json, warn
+from polyhedge.app.cli.options import (
     AsJson,
-    Parameter,
-    Reading,
-    names_in,
-    tell_json,
-    warn,
-)
-from polyhedge.app.cli.extensions import page_writer
-from polyhedge.app.cli.fresh import fresh_rows, n_units
-from polyhedge.app.cli.models import (
     ModelFile,
     Opening,
+    Parameter,
+    Reading,
+    Solving,
+    names_in,
     opened,
+    with_bundles,
 )
-from polyhedge.app.cli.output import say
-from polyhedge.app.cli.solving import Solving
 
 if TYPE_CHECKING:
-    from polyhedge._support.validation import Array
     from polyhedge.app.report.model import ModelDetails
-    from polyhedge.app.tables import Diagnostic, Schema, Table
+    from polyhedge.app.rows import TableRows
     from polyhedge.estimator import RobustDecider
+    from polyhedge.predictors.schema import Schema
+    from polyhedge.predictors.table import Table
 
 _SUFFIXES = (".png", ".svg", ".pdf")
 HeldOutFile = Annotated[
@@ -110,10 +104,10 @@ def _model_page(
     from polyhedge.app.report.model import model_report
 
     if table is not None:
-        decider, kept = opening.model_and_record(path)
-        rows = fresh_rows(decider, kept, table, parameter)
+        decider, record = opening.model_and_record(path)
+        rows = model_rows(decider, record, table, parameter)
         details = _details(decider, path, title, rows.warnings, data)
-        details = replace(details, groups=rows.groups, n_units=n_units(decider, kept))
+        details = replace(details, groups=rows.groups, n_units=n_units(decider, record))
         return model_report(decider, rows.X, rows.Y, details, rows.parameters, rows.labels)
     if not path.is_file():
         raise FileNotFoundError(f"There is no folder and no file {path}. Write a model with polyhedge fit.")
@@ -126,9 +120,10 @@ def _details(
     decider: RobustDecider, path: Path, title: str, warnings: Sequence[str], data: Path | None
 ) -> ModelDetails:
     from polyhedge.app.report.model import ModelDetails
+    from polyhedge.io.fit_record import FitRecord
 
     with opened(path):
-        kept = tables.FitRecord.read(decider.details_)
+        kept = FitRecord.read(decider.details_)
     facts = {"Model file": path.name}
     if kept is not None and kept.file:
         facts["Fitted on"] = f"{kept.file}, {kept.n_rows} rows"
@@ -145,19 +140,10 @@ def _details(
     return ModelDetails(
         title=title,
         outcome_names=None if kept is None else kept.schema.outcomes,
-        warnings=[*_still_true(decider, () if kept is None else kept.warnings), *warnings],
+        warnings=[*(() if kept is None else kept.warnings if len(decider.calibrations_) == 1 else ()), *warnings],
         facts=facts,
         commands=[command],
     )
-
-
-def _still_true(decider: RobustDecider, warnings: Sequence[Diagnostic]) -> list[Diagnostic]:
-    """Warnings of the fit; how many rows calibrate the model is another matter once it was recalibrated."""
-    return [
-        diagnostic
-        for diagnostic in warnings
-        if len(decider.calibrations_) == 1 or diagnostic.code is not tables.Code.FEW_ROWS
-    ]
 
 
 @app.command()
@@ -189,20 +175,19 @@ def plot(
     if out.suffix.lower() not in _SUFFIXES:
         raise ValueError(f"--out must end in {', '.join(_SUFFIXES)}, got {out.name!r}.")
     check_writable(out)
-    decider, kept = opening.model_and_record(model)
-    schema = kept.schema
-    table = reading.table(data)
-    X, Y, _, _, values, labels, warnings = fresh_rows(decider, kept, table, parameter)
+    decider, record = opening.model_and_record(model)
+    schema, rows = record.schema, model_rows(decider, record, reading.table(data), parameter)
+    warnings = [*rows.warnings, *seen_before(decider, rows)]
     from polyhedge import plots
 
     with progress("drawing"):
         if what is Picture.SET:
-            ax = _draw_set(decider, schema, X, Y, names_in(pair), values)
+            ax = _draw_set(decider, schema, rows, names_in(pair))
         elif what is Picture.CURVE:
-            ax = plots.cost_coverage(decider, X, Y, parameters=values, labels=labels)
+            ax = plots.cost_coverage(decider, rows.X, rows.Y, **rows.given)
         else:
-            pair_of = _two_features(schema, features)
-            ax = plots.decision_map(decider, X, pair_of, show=_shown(decider, show), parameters=values, labels=labels)
+            shown = _shown(decider, show)
+            ax = plots.decision_map(decider, rows.X, _two_features(schema, features), show=shown, **rows.given)
         _save(ax.figure, out)
     if as_json:
         tell_json({"picture": out, "warnings": warnings})
@@ -211,9 +196,7 @@ def plot(
     say(f"Picture: {out}")
 
 
-def _draw_set(
-    decider: RobustDecider, schema: Schema, X: Any, Y: Array, pair: tuple[str, ...], values: dict[str, Array]
-) -> Any:
+def _draw_set(decider: RobustDecider, schema: Schema, rows: TableRows, pair: tuple[str, ...]) -> Any:
     from polyhedge import plots
 
     if decider.model_.guarantee != "outcome":
@@ -223,12 +206,12 @@ def _draw_set(
         )
     outcomes = list(schema.outcomes)
     if not pair and len(outcomes) > 2:
-        return plots.residual_pairs(decider, X, Y, outcome_names=outcomes, parameters=values)[0]
+        return plots.residual_pairs(decider, rows.X, rows.Y, outcome_names=outcomes, parameters=rows.parameters)[0]
     unknown = [name for name in pair if name not in outcomes]
     if unknown or len(pair) not in (0, 2):
         raise ValueError(f"--pair must be two of the outcomes {', '.join(outcomes)}, got {', '.join(pair)!r}.")
     chosen = (outcomes.index(pair[0]), outcomes.index(pair[1])) if pair else (0, 1)
-    return plots.residual_set(decider, X, Y, pair=chosen, outcome_names=outcomes, parameters=values)
+    return plots.residual_set(decider, rows.X, rows.Y, pair=chosen, outcome_names=outcomes, parameters=rows.parameters)
 
 
 def _two_features(schema: Schema, features: str) -> tuple[str, str]:

@@ -1,64 +1,55 @@
-"""Commands that use a model: `decide`, `evaluate` and `inspect`."""
+"""Commands that use a model: `decide`, `evaluate` and `inspect`; `keygen` and `example`."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from polyhedge import io
+from polyhedge._support.files import replace_file
 from polyhedge._support.progress import progress
 from polyhedge._support.tolerances import SOLVER
-from polyhedge.app import tables
-from polyhedge.app.cli.app import app
-from polyhedge.app.cli.bundles import with_bundles
-from polyhedge.app.cli.by_group import tell_groups, tell_short
+from polyhedge.app.cli.app import app, say, say_csv
 from polyhedge.app.cli.common import (
     BAD_INPUT,
     NO_SOLUTION,
-    AsJson,
-    Parameter,
-    Reading,
     check_statuses,
     evaluation_lines,
-    names_in,
-    tell,
-    tell_json,
-    warn,
-)
-from polyhedge.app.cli.follow import KeyColumn, LogFile, keys_of, log_of, log_path
-from polyhedge.app.cli.fresh import (
-    check_any,
-    groups_in,
-    labels_in,
+    model_rows,
     n_units,
     seen_before,
-    seen_by_model,
     sources_in,
     sources_in_words,
-    with_rows,
+    tell,
+    tell_groups,
+    tell_json,
+    tell_short,
+    warn,
 )
-from polyhedge.app.cli.models import MaxBytes, ModelFile, Opening, VerifyKey, opened
-from polyhedge.app.cli.output import say, say_csv
-from polyhedge.app.cli.solving import Solving
+from polyhedge.app.cli.monitor import KeyColumn, LogFile, keys_of, log_of, log_path
+from polyhedge.app.cli.options import (
+    AsJson,
+    MaxBytes,
+    ModelFile,
+    Opening,
+    Parameter,
+    Reading,
+    Solving,
+    VerifyKey,
+    names_in,
+    opened,
+    with_bundles,
+)
+from polyhedge.app.reading import check_target, csv_text, write_table
 from polyhedge.io.archive import MAX_BYTES
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from polyhedge.app.tables import FitRecord, Table
     from polyhedge.estimator import RobustDecider
-    from polyhedge.evaluation import Proportion, RowMeasures
     from polyhedge.monitoring.log import OutcomeLog
-    from polyhedge.sets import Volume
-
-# Lines that a reader takes in; more are the sign of a column that names rows.
-_MOST_GROUPS = 50
 
 
 @app.command()
@@ -100,30 +91,42 @@ def decide(
     solving.begin()
     import numpy as np
 
-    target = None if out == "-" else tables.check_target(out)
-    decider, kept = opening.model_and_record(model)
-    table = reading.table(data)
+    from polyhedge.app.rows import labels_of, parameters_of
+    from polyhedge.calibration import reads_weights
+    from polyhedge.decisions import no_decisions
+    from polyhedge.predictors.schema import features_of
+
+    target = None if out == "-" else check_target(out)
+    decider, record = opening.model_and_record(model)
+    table, fitted = reading.table(data), decider.model_
     table.check_columns(names_in(keep))
     names = None if key is None else keys_of(table, key)
-    X, reasons, notes = tables.features_of(table, kept.schema)
-    values, lacking = tables.parameters_of(table, decider.problem_, sources_in(decider, kept, parameter))
+    X, reasons, notes = features_of(table, record.schema)
+    values, lacking = parameters_of(table, decider.problem_, sources_in(decider, record, parameter))
     reasons = np.where(reasons == "", lacking, reasons)
     usable = np.flatnonzero([not reason for reason in reasons])
-    labels = labels_in(decider, kept, table, usable)
-    outcomes = _followed(model, log, decider, needed=names is not None)
+    values = {name: value[usable] for name, value in values.items()}
+    labels = None
+    if record.labels is not None:
+        labels = labels_of(table, record.labels, are_weights=reads_weights(fitted.radii))[usable]
+    outcomes = _log_in_force(model, log, decider, needed=names is not None)
     with progress("deciding"):
-        decisions = tables.decide_table(decider, X.iloc[usable], tables.take_parameters(values, usable), labels)
-    if names is not None and decisions is not None and outcomes is not None:
+        decisions = no_decisions(fitted.problem, is_planned=fitted.guarantee == "cost")
+        if len(usable):
+            decisions = decider.model_.decide(X.iloc[usable], values, labels=labels)
+    if names is not None and outcomes is not None and len(usable):
         outcomes.note([names[i] for i in usable], decisions)
-    frame = tables.decisions_frame(decider, decisions, kept.schema.outcomes, reasons, notes)
+    decisions = decisions.among(usable, reasons.tolist()).noted(notes.tolist())
+    frame = replace(decisions, labels=fitted.labels(X)).to_frame("pandas")
+    frame = frame.rename(columns=_worst_columns(fitted.problem, record.schema.outcomes))
     if digits is not None:
         frame = frame.map(lambda value: _rounded(value, digits) if isinstance(value, float) else value)
     for place, name in enumerate(dict.fromkeys([*([] if key is None else [key]), *names_in(keep)])):
         frame.insert(place, f"input_{name}" if name in frame.columns else name, table.frame[name].to_numpy())
     if target is None:
-        say_csv(tables.csv_text(frame, raw=raw))
+        say_csv(csv_text(frame, raw=raw))
     else:
-        tables.write_table(frame, target, raw=raw)
+        write_table(frame, target, raw=raw)
     summary = _decided(frame, reasons, notes, out)
     if as_json:
         tell_json({**summary, "notes": table.notes}, err=target is None)
@@ -131,13 +134,19 @@ def decide(
         _tell_decided(summary, target is None)
     if len(table) and not len(usable):
         raise typer.Exit(BAD_INPUT)
-    check_statuses([] if decisions is None else list(decisions.status))
+    check_statuses(list(decisions.status[usable]))
     if summary["without_bound"]:  # decided by a policy, but promised nothing: a set has no decision there
         raise typer.Exit(NO_SOLUTION)
 
 
-def _followed(model: Path, log: Path | None, decider: RobustDecider, needed: bool) -> OutcomeLog | None:
-    """The database of a model, where there is one or one is needed; radii that follow outcomes are then up to date."""
+def _worst_columns(problem: Any, outcomes: tuple[str, ...]) -> dict[str, str]:
+    """Worst outcomes by the names of the table's columns."""
+    names = zip(problem.outcome_names, outcomes, strict=True)
+    return {f"worst_{name}": f"worst_{column}" for name, column in names if name != column}
+
+
+def _log_in_force(model: Path, log: Path | None, decider: RobustDecider, needed: bool) -> OutcomeLog | None:
+    """The database of a model, if there is one or one is needed; radii that follow outcomes are then up to date."""
     from polyhedge.calibration import FollowingRadii
 
     follows = isinstance(decider.model_.radii, FollowingRadii)
@@ -210,86 +219,52 @@ def evaluate(
     solving.begin()
     import numpy as np
 
+    from polyhedge.app.rows import observed
     from polyhedge.calibration import promises_each_label
     from polyhedge.calibration.labels import read_from
-    from polyhedge.diagnosing import diagnostics_of_evaluation
     from polyhedge.evaluation import by_group, level_of_each
+    from polyhedge.predictors.table import text_of
 
-    decider, kept = opening.model_and_record(model)
-    table = with_rows(reading.table(data))
-    sources = sources_in(decider, kept, parameter)
-    X, Y, usable, values, warnings = tables.usable_rows(table, kept.schema, decider.problem_, sources)
-    check_any(usable, table)
-    categories = None if by is None else _labels(table, by)[usable]
-    labels = labels_in(decider, kept, table, usable)
+    decider, record = opening.model_and_record(model)
+    table = reading.table(data)
+    rows = model_rows(decider, record, table, parameter)
+    categories = None
+    if by is not None:
+        texts = text_of(table.column(by))[rows.numbers]
+        categories = np.array(["(missing)" if text is None else str(text) for text in texts])
     with progress("evaluating"):
-        measures = tables.measure_table(decider, X, Y, values, labels)
-    volume_of = partial(_volume, decider, X, values, volume, labels)
-    whole = measures.summary(decider.alpha_, volume=volume_of(slice(None)))
-    thinned = _thinned(kept, measures, table, usable)
-    names = [] if categories is None else _most_common(categories)
+        seen = observed(decider, rows, n_units(decider, record), volume=volume or None)
+    measures, whole = seen.measures, seen.evaluation
+    names = [] if categories is None else _most_common(categories.tolist())
     groups = {
-        label: measures.summary(decider.alpha_, own, volume=volume_of(own), level=level_of_each(len(names)))
-        for label in names
-        for own in [np.asarray(categories == label)]
+        label: measures.summary(decider.alpha_, categories == label, level=level_of_each(len(names))) for label in names
     }
-    copies = groups_in(kept, table)
-    diagnostics = diagnostics_of_evaluation(
-        decider.model_,
-        whole.coverage if thinned is None else thinned,
-        measures,
-        n_units(decider, kept),
-        None if copies is None else copies[usable],
-    )
-    its_groups = by_group(measures, categories, decider.alpha_) if names else ()
-    whole = replace(whole, groups=its_groups, diagnostics=tuple(diagnostics))
-    warnings += diagnostics
-    warnings += seen_before(kept, table) or seen_by_model(decider, X, Y)
+    if names:
+        whole = replace(whole, groups=by_group(measures, categories, decider.alpha_))
+    warnings = [*rows.warnings, *whole.diagnostics, *seen_before(decider, rows)]
     if as_json:
-        counts = {"n_rows": len(table), "n_used": len(usable)}
-        evaluations = {"all": whole, "one_row_a_group": thinned, "by": groups if by else None}
+        counts = {"n_rows": len(table), "n_used": len(rows)}
+        evaluations = {"all": whole, "one_row_a_group": seen.thinned, "by": groups if by else None}
         shares = {"held_by_width": measures.held_by_width()}
         tell_json({**counts, **evaluations, **shares, "notes": table.notes, "warnings": warnings})
         return
-    lines = evaluation_lines(whole, thinned)
+    lines = evaluation_lines(whole, seen.thinned)
     held = ", ".join(f"{share.value:.3f}" for share in measures.held_by_width())
     lines.append(("by width", f"bound held in {held} of rows, from the fifth with the lowest premium to the highest"))
     lines += [("volume", f"{whole.volume:.4g} in the mean")] if volume and whole.volume is not None else []
-    tell([("data", f"{table.source}: {len(usable)} of {len(table)} rows used"), *lines])
+    tell([("data", f"{table.source}: {len(rows)} of {len(table)} rows used"), *lines])
     if by is not None:
         radii = decider.model_.radii
-        is_promised = promises_each_label(radii) and by in (read_from(radii), kept.labels)
+        is_promised = promises_each_label(radii) and by in (read_from(radii), record.labels)
         tell_groups(by, groups, is_promised=is_promised)
-        tell_short(whole, are_independent=thinned is None)
+        tell_short(whole, are_independent=seen.thinned is None)
     warn(warnings)
 
 
-def _volume(
-    decider: RobustDecider, X: Any, values: dict[str, Any], is_asked: bool, labels: Any, rows: Any
-) -> Volume | None:
-    own = None if labels is None else labels[rows]
-    if not is_asked:
-        return tables.quick_volume(decider, X[rows], own)
-    return decider.mean_volume(X[rows], parameters=tables.take_parameters(values, rows), labels=own)
-
-
-def _labels(table: Table, name: str) -> NDArray[np.str_]:
-    import numpy as np
-
-    return np.array(["(missing)" if label is None else str(label) for label in tables.text_of(table.column(name))])
-
-
-def _thinned(kept: FitRecord, measures: RowMeasures, table: Table, usable: Any) -> Proportion | None:
-    import numpy as np
-
-    groups = groups_in(kept, table)
-    return None if groups is None else tables.thinned_coverage(measures, groups[usable], np.random.default_rng(0))
-
-
-def _most_common(labels: NDArray[np.str_]) -> list[str]:
-    counts = Counter(labels.tolist())
-    if len(counts) > _MOST_GROUPS:
-        raise ValueError(f"--by gives {len(counts)} groups, more than {_MOST_GROUPS}. Choose a coarser column.")
+def _most_common(labels: list[str]) -> list[str]:
+    counts, most = Counter(labels), 50  # lines that a reader takes in; more name rows
+    if len(counts) > most:
+        raise ValueError(f"--by gives {len(counts)} groups, more than {most}. Choose a coarser column.")
     return [label for label, _ in counts.most_common()]
 
 
@@ -308,9 +283,8 @@ def inspect(
         stored = {name: value for name, value in vars(info).items() if name not in ("set", "spread")}
         shape = None if info.set is None else {"kind": type(info.set).__name__, "n_outcomes": info.set.n_outcomes}
         spread = None if info.spread is None else info.spread.summary()
-        before = {"schema": info.format_version}  # its name in 0.1, which scripts may read
         in_force = {"alpha": info.alpha, "radius": info.radius, "n_calibrate": info.n_calibrate}
-        tell_json({**stored, **before, "author": info.author, "set": shape, "spread": spread, **in_force})
+        tell_json({**stored, "author": info.author, "set": shape, "spread": spread, **in_force})
         return
     for line in str(info).splitlines():
         say(line)
@@ -319,7 +293,9 @@ def inspect(
 
 
 def _kept_lines(info: io.ModelInfo) -> list[tuple[str, str]]:
-    kept = tables.FitRecord.read(info.details)
+    from polyhedge.io.fit_record import FitRecord
+
+    kept = FitRecord.read(info.details)
     if kept is None:
         return []
     schema = kept.schema
@@ -335,3 +311,63 @@ def _kept_lines(info: io.ModelInfo) -> list[tuple[str, str]]:
         told = f"on {new.file}, {new.n_rows} rows: {new.train} train, {new.calibrate} calibrate"
         lines.append(("refreshed", told))
     return [*lines, ("observed", "no rows were held out" if kept.coverage is None else f"coverage {kept.coverage}")]
+
+
+@app.command()
+def keygen(
+    key: Annotated[Path, typer.Argument(help="File for the private key; the public one is KEY.pub beside it.")],
+    as_json: AsJson = False,
+) -> None:
+    """Make a pair of keys, so that your organisation can refuse model files that it did not make.
+
+    Sign with the private key (polyhedge fit --sign KEY) and keep it to yourself. Give away the public one: polyhedge
+    decide --verify KEY.pub refuses every file that was not signed with its private key, or was changed since.
+
+    Example: polyhedge keygen team.key
+    """
+    public, fingerprint = io.make_keys(key)
+    if as_json:
+        tell_json({"private": key, "public": public, "fingerprint": fingerprint})
+        return
+    tell(
+        [
+            ("private key", f"{key} (for you alone: who has it can sign as you)"),
+            ("public key", f"{public} (for everyone who uses your models)"),
+            ("fingerprint", fingerprint),
+        ]
+    )
+
+
+@app.command()
+def example(
+    name: Annotated[str, typer.Argument(help="energy or newsvendor.")],
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the files; made if it is missing.")] = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Write a history, fresh rows, new rows and a decision problem, to try the other commands on.
+
+    Files that are there already are left alone if they are the same, and never overwritten.
+
+    Example: polyhedge example energy --out energy
+    """
+    from importlib import resources
+
+    from polyhedge.data.examples import make_example
+
+    tables = make_example(name)
+    contents = {
+        f"{part}.csv": getattr(tables, part).to_csv(index=False, lineterminator="\n").encode()
+        for part in ("history", "fresh", "new")
+    }
+    contents["problem.toml"] = resources.files("polyhedge.data").joinpath(f"example_{name}.toml").read_bytes()
+    there = [file for file in contents if (out / file).exists()]
+    other = [file for file in there if (out / file).read_bytes() != contents[file]]
+    if other:
+        raise ValueError(f"{out / other[0]} is there already and differs. Choose another folder with --out.")
+    for file, content in contents.items():
+        replace_file(out / file, content)
+    if as_json:
+        tell_json({"files": [out / file for file in contents]})
+        return
+    for file in contents:
+        say(f"{out / file}")

@@ -15,15 +15,36 @@ from polyhedge._support.frames import as_pandas
 from polyhedge._support.text import with_unit
 from polyhedge._support.validation import Array
 from polyhedge._support.versions import versions
-from polyhedge.app.report.blocks import Block, Code, Facts, Missing, Note, Points, Text
-from polyhedge.app.report.examples import decided_rows, formulas, predictor_name
-from polyhedge.app.report.held_out import HeldOut, observe, observed_blocks
-from polyhedge.app.report.in_short import HOW_TO_OBSERVE, has_set, in_short, number, own_warnings, percent
-from polyhedge.app.report.page import Page, Section
+from polyhedge.app.report.facets import facets_in_words, policy_in_words, promise_in_words
+from polyhedge.app.report.held_out import (
+    HOW_TO_OBSERVE,
+    HeldOut,
+    decided_rows,
+    formulas,
+    has_set,
+    in_short,
+    number,
+    observe,
+    observed_blocks,
+    own_warnings,
+    percent,
+    predictor_name,
+)
+from polyhedge.app.report.page import (
+    Block,
+    Cell,
+    Code,
+    Column,
+    Facts,
+    Missing,
+    Note,
+    Page,
+    Points,
+    Section,
+    Table,
+    Text,
+)
 from polyhedge.app.report.pictures import curve_picture, set_pictures
-from polyhedge.app.report.tables import Cell, Column, Table
-from polyhedge.app.tables import take_parameters
-from polyhedge.app.words import facets_in_words, name_outcomes, policy_in_words, promise_in_words
 from polyhedge.calibration.labels import as_values
 from polyhedge.data import Split, take_rows
 from polyhedge.data.splits import IndexArray, evenly_chosen
@@ -31,6 +52,7 @@ from polyhedge.diagnostics import Code as DiagnosticCode
 from polyhedge.diagnostics import is_about
 from polyhedge.estimator import RobustDecider
 from polyhedge.fitting import n_rows_of
+from polyhedge.plots.sets import name_outcomes
 from polyhedge.problems.decision_problem import Curvature, DecisionProblem
 from polyhedge.problems.parameters import by_row, parameter_rows
 
@@ -117,7 +139,7 @@ def model_page(
     details = ModelDetails() if details is None else details
     names = name_outcomes(decider, details.outcome_names)
     chosen = _evenly(X)
-    values = take_parameters(_values(decider, X, parameters), chosen)
+    values = {name: value[chosen] for name, value in _values(decider, X, parameters).items()}
     X = as_pandas(X)
     outcomes = None if X is None or Y is None else decider.model_.outcomes(X, Y)  # by name, where there are names
     X, Y = (None if rows is None else take_rows(rows, chosen) for rows in (X, outcomes))

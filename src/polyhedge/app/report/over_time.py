@@ -9,10 +9,8 @@ import numpy as np
 
 from polyhedge._support.text import with_unit
 from polyhedge._support.validation import Array
-from polyhedge.app.report.blocks import Block, Card, Cards, Note, Text
-from polyhedge.app.report.page import Page, Section
+from polyhedge.app.report.page import Block, Card, Cards, Cell, Column, Note, Page, Section, Table, Text
 from polyhedge.app.report.pictures import draw
-from polyhedge.app.report.tables import Cell, Column, Table
 from polyhedge.monitoring.backtest import Backtest, in_days
 from polyhedge.monitoring.log import LoggedRow
 from polyhedge.monitoring.monitor import Followed

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from polyhedge._support.validation import Array
-from polyhedge.app.report.blocks import Block, Missing, Text
-from polyhedge.app.report.figures import Drawing, Figures, as_svg, settings_for_pages
+from polyhedge.app.report.page import Block, Drawing, Figures, Missing, Text, as_svg, settings_for_pages
 from polyhedge.estimator import RobustDecider
 from polyhedge.evaluation import RowMeasures
 from polyhedge.plots import cost_coverage, cost_directions, residual_set, sets_over_residuals

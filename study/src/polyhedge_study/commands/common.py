@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from polyhedge.app.cli.app import can_draw
-from polyhedge.app.cli.output import say
+from polyhedge.app.cli.app import can_draw, say
 
 if TYPE_CHECKING:
     from polyhedge_study.jobs import Progress, Workers

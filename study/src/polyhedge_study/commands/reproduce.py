@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from polyhedge.app.cli.app import can_draw
-from polyhedge.app.cli.output import say
+from polyhedge.app.cli.app import can_draw, say
 from polyhedge_study.commands.common import (
     Cluster,
     NumberOfWorkers,

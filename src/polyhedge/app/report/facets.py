@@ -1,4 +1,4 @@
-"""A fitted decider in plain words: what is promised, and what each facet of its set does."""
+"""A fitted decider in words: what is promised, and what each facet of its set does."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from polyhedge.data.splits import evenly_chosen
 from polyhedge.estimator import RobustDecider
 from polyhedge.fitting import n_rows_of
 from polyhedge.model import Model
+from polyhedge.plots.sets import name_outcomes
 from polyhedge.robust import Decisions
 from polyhedge.robust.counterpart import Counterpart
 from polyhedge.sets import Polyhedron, Shape
 from polyhedge.summary import promise_of
 
-__all__ = ["Facet", "facets", "facets_in_words", "name_outcomes", "policy_in_words", "promise_in_words"]
+__all__ = ["Facet", "facets", "facets_in_words", "policy_in_words", "promise_in_words"]
 
 # A term that moves the facet by less than this share of the largest one is not worth a reader's time.
 _NEGLIGIBLE = 0.01
@@ -195,16 +196,6 @@ def _path_in_words(radii: Radii) -> str:
 def promise_in_words(decider: RobustDecider) -> tuple[str, ...]:
     """What a fitted decider guarantees, and where the guarantee ends, for readers without statistics."""
     return promise_of(decider.model_)
-
-
-def name_outcomes(decider: RobustDecider, names: Sequence[str] | None = None) -> tuple[str, ...]:
-    """The given names, one for each outcome, or those of the problem."""
-    d = decider.problem_.n_outcomes
-    if names is None:
-        return tuple(decider.problem_.outcome_names)
-    if len(names) != d:
-        raise ValueError(f"outcome_names must have {d} names, one for each outcome, got {len(names)}.")
-    return tuple(str(name) for name in names)
 
 
 def _radii(model: Model, X: Any, labels: Any) -> Array:

@@ -6,8 +6,7 @@ import re
 from collections.abc import Sequence
 from itertools import groupby
 
-from polyhedge.app.report.blocks import Block, Heading, Points, Text
-from polyhedge.app.report.tables import Cell, Column, Table
+from polyhedge.app.report import Block, Cell, Column, Heading, Points, Table, Text
 
 __all__ = ["markdown_blocks"]
 

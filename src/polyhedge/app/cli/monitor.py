@@ -1,0 +1,368 @@
+"""Commands for a model after its fit: `update` and `monitor`, `recalibrate` and `refresh`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from warnings import catch_warnings, simplefilter
+
+import typer
+
+from polyhedge._support.files import check_writable, replace_file
+from polyhedge._support.progress import progress
+from polyhedge.app.cli.app import app, say
+from polyhedge.app.cli.common import model_rows, seen_before, tell, tell_json, warn
+from polyhedge.app.cli.options import (
+    AsJson,
+    ModelFile,
+    Opening,
+    Parameter,
+    Reading,
+    SignKey,
+    Solving,
+    names_in,
+    with_bundles,
+)
+from polyhedge.monitoring.row_keys import row_keys
+
+if TYPE_CHECKING:
+    from polyhedge.app.rows import TableRows
+    from polyhedge.estimator import RobustDecider
+    from polyhedge.io.fit_record import FitRecord
+    from polyhedge.model import Model
+    from polyhedge.monitoring.log import OutcomeLog
+    from polyhedge.monitoring.monitor import Followed
+    from polyhedge.predictors.table import Table
+
+LogFile = Annotated[Path | None, typer.Option(help="SQLite database; MODEL.outcomes.db beside the model by default.")]
+KeyColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--key",
+        help="Column that names each row: what is decided is noted in the database that polyhedge update reads.",
+    ),
+]
+
+
+Group = Annotated[
+    str | None, typer.Option(help="Columns that mark rows which belong together; by default those of the fit.")
+]
+Copies = Annotated[str | None, typer.Option(help="Rows equal in all columns: together or independent; as in the fit.")]
+
+
+@app.command()
+@with_bundles
+def update(
+    *,
+    model: ModelFile,
+    data: Annotated[Path, typer.Argument(help="Rows whose outcomes are known now: a CSV or Parquet file.")],
+    key: Annotated[str, typer.Option(help="Column that names each row, so that none is counted twice.")],
+    log: LogFile = None,
+    parameter: Parameter = None,
+    opening: Opening,
+    reading: Reading,
+    solving: Solving,
+    as_json: AsJson = False,
+) -> None:
+    """Note outcomes that became known, and say whether the promise still holds.
+
+    What came is kept in a database beside the model. A row counts against the bound that polyhedge decide --key noted
+    for it; where none was noted, the bound is computed anew, and that is said. Rows that are in the database already
+    are left as they are, so that a command that was killed can simply be run again. The alarm may be looked at after
+    every row: on rows like the calibration rows it is ever raised with probability at most 0.01.
+
+    Example: polyhedge update model.polyhedge today.csv --key id
+    """
+    solving.begin()
+    decider, record = opening.model_and_record(model)
+    table = reading.table(data)
+    names = keys_of(table, key)
+    rows = model_rows(decider, record, table, parameter)
+    outcomes = log_of(model, log, decider.model_)
+    n_new = outcomes.add([names[i] for i in rows.numbers], rows.X, rows.Y, **rows.given)
+    _tell_since(*outcomes.replay(), as_json, {"rows": len(rows), "new": n_new}, outcomes.diagnostics())
+    if not as_json:
+        warn([*rows.warnings, *seen_before(decider, rows)])
+
+
+@app.command()
+@with_bundles
+def monitor(
+    *,
+    model: ModelFile,
+    log: LogFile = None,
+    out: Annotated[Path | None, typer.Option(help="Page to write: coverage, bounds and costs over time.")] = None,
+    opening: Opening,
+    as_json: AsJson = False,
+) -> None:
+    """Say what came of a model's bounds so far: coverage, and whether it is worse than chance allows.
+
+    Example: polyhedge monitor model.polyhedge --out monitor.html
+    """
+    path = log or log_path(model)
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no database {path}. Write one with polyhedge update.")
+    page = None if out is None else check_writable(out)
+    outcomes = log_of(model, log, opening.model(model).model_)
+    now, followed = outcomes.replay()
+    if page is not None:
+        from polyhedge.app.report import followed_report
+
+        unit = (now.problem.units or {}).get("cost", "")
+        title, told = f"Bounds of {model.name}", outcomes.diagnostics()
+        text = followed_report(title, followed, outcomes.history(), now.radii.radius, unit, told)
+        replace_file(page, text.encode())
+    _tell_since(now, followed, as_json, {} if page is None else {"page": str(page)}, outcomes.diagnostics())
+
+
+def keys_of(table: Table, column: str) -> list[str]:
+    """What rows are called, one name each."""
+    table.check_columns([column])
+    # Files hold texts: what one program writes as 7 another writes as 7.0.
+    names = table.frame[column].to_list()
+    plain = [re.sub(r"^([+-]?\d+)\.0+$", r"\1", name) if isinstance(name, str) else name for name in names]
+    return row_keys(plain, what=f"The column {column}")
+
+
+def log_of(model: Path, log: Path | None, fitted: Model) -> OutcomeLog:
+    """The database of a model file."""
+    from polyhedge.monitoring.log import OutcomeLog
+
+    return OutcomeLog(log or log_path(model), fitted)
+
+
+def log_path(model: Path) -> Path:
+    """Where the database of a model is unless it is said otherwise."""
+    return model.with_name(f"{model.name}.outcomes.db")
+
+
+def _tell_since(
+    model: Model, followed: Followed, as_json: bool, counts: dict[str, Any], diagnostics: Sequence[str]
+) -> None:
+    coverage, alarm = followed.coverage, followed.alarm
+    if as_json:
+        alarmed = None if alarm is None else alarm.raised_at
+        shares = {"coverage": coverage, "without_bound": followed.without_bound, "not_missed": followed.not_missed}
+        numbers: dict[str, Any] = {name: None if share is None else float(share) for name, share in shares.items()}
+        numbers |= {"n": len(followed.missed), "promised": followed.promised, "alarm_at": alarmed}
+        numbers["recomputed"] = followed.was_recomputed
+        tell_json({**counts, **numbers, "radius": model.radii.radius, "warnings": diagnostics})
+        return
+    lines = [(name, str(number)) for name, number in counts.items()]
+    lines.append(("coverage", followed.in_words()))
+    lines.append(("alarm", "none for this kind of promise" if alarm is None else str(alarm)))
+    if followed.was_recomputed:
+        lines.append(("bounds", "some were not noted by polyhedge decide --key, and were computed anew"))
+    tell([*lines, ("radius", f"{model.radii.radius:.6g}")])
+    warn(diagnostics)
+
+
+@app.command()
+@with_bundles
+def recalibrate(
+    *,
+    model: ModelFile,
+    data: Annotated[Path, typer.Argument(help="Fresh rows with features and outcomes: a CSV or Parquet file.")],
+    out: Annotated[Path, typer.Option(help="Model file to write; may be the old one.")],
+    group: Group = None,
+    copies: Copies = None,
+    parameter: Parameter = None,
+    opening: Opening,
+    sign: SignKey = None,
+    reading: Reading,
+    solving: Solving,
+    as_json: AsJson = False,
+) -> None:
+    """Set the radius from fresh rows, for example after a change; its shape stays.
+
+    The rows must not have been used to fit the model, and are taken in the order of its time column, where they have
+    it. The file keeps all old radii with their dates.
+
+    Example: polyhedge recalibrate model.polyhedge fresh.csv --out model.polyhedge
+    """
+    solving.begin()
+    import numpy as np
+
+    from polyhedge.io.fit_record import FitRecord
+
+    check_writable(out)
+    decider, record = opening.model_and_record(model)
+    table = reading.table(data)
+    clock = _time_column(decider, record)
+    clock = clock if clock in table.frame.columns else None
+    rows = _newer_rows(decider, record, table, group, copies, parameter, clock)
+    before = _radius(decider)
+    with _quietly():
+        times = np.arange(len(rows)) if rows.times is None else rows.times  # rows are taken as they come without one
+        decider.recalibrate(rows.X, rows.Y, groups=rows.groups, times=times, **rows.given)
+    n_groups = None if rows.groups is None else len(np.unique(rows.groups))
+    details = decider.details_
+    if FitRecord.read(details) is not None:  # else they are what other code has stored
+        details = {**details, **replace(record, n_groups=n_groups).as_json()}
+    decider.save(out, details, sign=sign)
+    _tell_radius(decider, before, table, [*rows.warnings, *decider.diagnostics_], out, as_json, [], {})
+
+
+@app.command()
+@with_bundles
+def refresh(
+    *,
+    model: ModelFile,
+    data: Annotated[Path, typer.Argument(help="Newer rows with features and outcomes: a CSV or Parquet file.")],
+    out: Annotated[Path, typer.Option(help="Model file to write; may be the old one.")],
+    group: Group = None,
+    copies: Copies = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Seed of the halves and of the predictor; by default that of the fit.")
+    ] = None,
+    parameter: Parameter = None,
+    opening: Opening,
+    sign: SignKey = None,
+    reading: Reading,
+    solving: Solving,
+    as_json: AsJson = False,
+) -> None:
+    """Fit the predictor and the policy on newer rows, and set the bound from other newer rows; all choices stay.
+
+    One half of the rows trains, the other calibrates. Where the model was fitted with --time-column the older half
+    trains, and the gap of the fit stays between them; otherwise halves are random. Rows that belong together stay in
+    one half. Rows of the fit may train again, but must not calibrate. The promise is the one of the fit, for rows
+    like the newer half; the shape of a set stays that of the fit. The predictor of the model stays where it predicts
+    the newer training rows better than one fitted on them, and a warning says so.
+
+    Example: polyhedge refresh model.polyhedge newer.csv --out refreshed.polyhedge
+    """
+    solving.begin()
+    import numpy as np
+
+    from polyhedge.data import TimeSplit
+    from polyhedge.io.fit_record import Refreshed
+
+    check_writable(out)
+    decider, record = opening.model_and_record(model)
+    table = reading.table(data)
+    clock = _time_column(decider, record)
+    if clock is None and isinstance(decider.split, TimeSplit) and decider.split.times is not None:
+        raise ValueError(
+            "The model was fitted with times that were given beside the rows, and no column of the table is known to "
+            "hold them. Use refresh(X, Y, times=...) in Python."
+        )
+    rows = _newer_rows(decider, record, table, group, copies, parameter, clock)
+    if seed is not None or decider.random_state is None:
+        decider.random_state = seed or 0
+    groups, before = rows.groups, _radius(decider)
+    if groups is None and decider.model_.radii.is_grouped:
+        groups = np.arange(len(rows))  # no row is a copy of another, so that each stands for itself
+    with _quietly(), progress("refreshing"):
+        decider.refresh(rows.X, rows.Y, groups=groups, times=rows.times, **rows.given)
+    split = decider.refreshed_split_
+    warnings = [*rows.warnings, *decider.diagnostics_]
+    sizes = {"n_rows": len(table), "train": len(split.train), "calibrate": len(split.calibrate)}
+    record = replace(
+        record,
+        n_groups=None if groups is None else len(np.unique(groups[split.calibrate])),
+        coverage=None,
+        warnings=tuple(warnings),
+        refreshed=Refreshed(data.name, **sizes),
+    )
+    decider.save(out, {**decider.details_, **record.as_json()}, sign=sign)
+    left_out = len(rows) - len(split.train) - len(split.calibrate)
+    how = f"at random, seed {decider.random_state}" if clock is None else f"by {clock}"
+    how += f", {left_out} left out in the gap" if left_out else ""
+    lines = [
+        ("data", f"{table.source}: {len(rows)} of {len(table)} rows used"),
+        ("split", f"{len(split.train)} train, {len(split.calibrate)} calibrate ({how})"),
+    ]
+    _tell_radius(decider, before, table, warnings, out, as_json, lines, {"split": {**sizes, "left_out": left_out}})
+
+
+def _time_column(decider: RobustDecider, record: FitRecord) -> str | None:
+    """The column that orders rows: that of the fit from a table, or of the split of a fit in Python."""
+    column = getattr(decider.split, "column", None) if hasattr(decider.split, "gap") else None
+    return record.time_column or (None if column is None else str(column))
+
+
+def _newer_rows(
+    decider: RobustDecider,
+    record: FitRecord,
+    table: Table,
+    group: str | None,
+    copies: str | None,
+    parameter: Sequence[str] | None,
+    time_column: str | None,
+) -> TableRows:
+    from polyhedge.data import GroupSplit
+
+    columns = record.group if group is None else names_in(group)
+    if group is None and not columns and isinstance(decider.split, GroupSplit):
+        columns = (str(decider.split.column),)
+    record = replace(record, group=columns, copies=copies or record.copies, time_column=time_column)
+    return model_rows(decider, record, table, parameter, with_times=True, with_copies=True)
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Diagnoses are told at the end, with what the table adds."""
+    from polyhedge.diagnosing import DiagnosticWarning
+
+    with catch_warnings():
+        simplefilter("ignore", DiagnosticWarning)
+        yield
+
+
+def _radius(decider: RobustDecider) -> tuple[float, int]:
+    return decider.radius_, decider.n_calibrate_
+
+
+def _in_words(radius: tuple[float, int], decider: RobustDecider) -> str:
+    # Sets that cost the same differ in the measure of their radius: a number would mean nothing.
+    number = f"{radius[0]:.4g} " if hasattr(decider, "policy_") else ""
+    return f"{number}from {radius[1]} rows"
+
+
+def _old_log(out: Path) -> list[str]:
+    """What to do with outcomes that were noted for another radius of the same file."""
+    log = log_path(out)
+    if not log.is_file():
+        return []
+    return [
+        f"{log} holds decisions and outcomes of another radius. Move it away: polyhedge decide --key and "
+        "polyhedge update begin a new one."
+    ]
+
+
+def _tell_radius(
+    decider: RobustDecider,
+    before: tuple[float, int],
+    table: Table,
+    warnings: Sequence[str],
+    out: Path,
+    as_json: bool,
+    lines: list[tuple[str, str]],
+    more: dict[str, Any],
+) -> None:
+    if as_json:
+        numbers = {
+            "model": out,
+            "alpha": decider.alpha_,
+            "radius": decider.radius_,
+            "radius_before": before[0],
+            "n_calibrate": decider.n_calibrate_,
+            "calibrations": [asdict(entry) for entry in decider.calibrations_],
+        }
+        tell_json({**numbers, **more, "notes": table.notes, "warnings": [*warnings, *_old_log(out)]})
+        return
+    tell(
+        [
+            *lines,
+            ("radius", f"{_in_words(before, decider)} -> {_in_words(_radius(decider), decider)}"),
+            ("coverage", f"promised {1 - decider.alpha_:.6g} for rows like these"),
+            ("history", f"{len(decider.calibrations_)} radii are kept in the file"),
+        ]
+    )
+    say(f"Model: {out}")
+    warn([*warnings, *_old_log(out)])
