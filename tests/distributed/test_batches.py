@@ -293,7 +293,7 @@ def test_selection_by_counting_is_exact_also_with_ties_and_infinities(parts: lis
     with pytest.MonkeyPatch.context() as patch, dask.config.set(scheduler="synchronous"):
         patch.setattr(frames, "_FEW", 3)
         patch.setattr(frames, "_BINS", 4)
-        found = frames._Scores(stored, len(scores), float(scores[0]), float(scores[-1])).of_rank(k)
+        found = frames._Scores(stored, len(scores), float(scores[0]), float(scores[-1]), 0.0).of_rank(k)
     assert found == scores[k - 1]
 
 

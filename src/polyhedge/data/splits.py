@@ -333,7 +333,7 @@ def fold_of(n: int, n_folds: int, groups: Any = None) -> IndexArray:
 
 
 def take_rows(X: Any, indices: ArrayLike) -> Any:
-    """Some rows of `X`, an array, a data frame or a sequence, as the same kind of object.
+    """The rows of `X`, an array, a data frame or a sequence, at these `indices`, as the same kind of object.
 
     Examples
     --------

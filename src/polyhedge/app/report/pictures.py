@@ -28,10 +28,16 @@ _MOST_PAIRS = 3
 def draw(
     paint: Callable[..., Any], caption: str, size: tuple[float, float] = (9.0, 4.2), n_panels: int = 1
 ) -> list[Block]:
-    """A picture made by `paint(ax)`, or `paint(*panels)` of several, one above the other, as a block.
+    """A picture as a block; a line says what is missing where matplotlib is not there.
 
-    Where matplotlib is not there, a line says what is missing. The legend is moved below the picture: inside, it would
-    hide data on a small screen.
+    The legend is moved below the picture: inside, it would hide data on a small screen.
+
+    Parameters
+    ----------
+    paint : called with the axes, one for each panel.
+    caption : below the picture.
+    size : width and height in inches.
+    n_panels : panels, one above the other.
     """
     if importlib.util.find_spec("matplotlib") is None:
         return [
