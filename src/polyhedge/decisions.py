@@ -108,7 +108,8 @@ class Decisions:
         was solved; the decision of a policy of the user's is "finished".
     gap : (N,)
         With sets, the proven distance between the bound and the least possible worst-case cost. With policies, that of
-        the rule's program over its cuts: 0 does not say how far the decision is from the best one under the law.
+        the rule's program over its cuts: 0 does not say how far the decision is from the best one under the residual
+        distribution.
     detail : N texts that explain the status, or none where there is nothing to explain.
     layout : where each variable stands in `flat`.
     labels : what rows and columns are called, where it is known.
@@ -230,7 +231,7 @@ class Decisions:
     def to_frame(self, backend: str | None = None) -> Any:
         """The decisions by name, the bound, the worst outcome, status and note of each row.
 
-        Plans tell the expected cost of their decisions, and no worst outcome.
+        With policies there is an expected cost and no worst outcome.
 
         Parameters
         ----------

@@ -79,7 +79,7 @@ def filling() -> ConicProgram:
 
 
 def test_a_relaxation_that_is_whole_needs_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(solving._Known, "checked", lambda *_: pytest.fail("a search was made"))
+    monkeypatch.setattr(solving._RelaxationBound, "checked", lambda *_: pytest.fail("a search was made"))
     found = solve_mixed_integer(knapsack(np.array([3.0, 1.0, 2.0]), 3.0))
     assert (found.status, found.value, found.x.tolist()) == (Status.OPTIMAL, 4.0, [0.0, 2.0, 1.0])
 

@@ -43,6 +43,186 @@ from polyhedge.sets import Region, Shape
 from polyhedge.solvers.program import Cone, ConicForm, ConicProgram, SolverError, Status
 from polyhedge.solvers.solve import solve
 
+
+@dataclass(frozen=True)
+class WorstCase:
+    """The worst `outcome` (d,) for one decision; `value - gap` is attained at it."""
+
+    value: float
+    outcome: Array
+    gap: float = 0.0
+
+
+class Adversary:
+    """Find worst outcomes around one prediction, for as many decisions as are asked for.
+
+    Parameters
+    ----------
+    problem : what is decided.
+    shape, radius : the set of residuals.
+    center : (d,) the prediction.
+    residuals : the same set, where other predictions share what is found of it.
+    """
+
+    def __init__(
+        self,
+        problem: DecisionProblem,
+        shape: Shape,
+        radius: float,
+        center: Array,
+        residuals: ResidualSet | None = None,
+    ) -> None:
+        self.residuals = ResidualSet(shape, radius) if residuals is None else residuals
+        self.problem, self.shape, self.radius, self.center = problem, shape, radius, center
+        self.form = form_at(shape, radius, center, problem.support_rows)
+        self._vertices: Array | None = None
+
+    def worst_case(self, z: Array) -> WorstCase:
+        """The outcome in the set with the highest cost g(z, u)."""
+        problem = self.problem
+        if problem.structure.has_pieces:
+            return self._over_pieces(z)
+        if problem.sum_of_maxima is not None:
+            return self._over_sum_of_maxima(z, problem.sum_of_maxima)
+        if self.shape.parts:
+            return self._over_parts(z)
+        if problem.curvature is Curvature.CONCAVE:
+            return self._concave(z)
+        return self._over_vertices(z) if self.has_vertices else self._over_round_set(z)
+
+    @property
+    def has_vertices(self) -> bool:
+        """Whether the set is polyhedral, so that a convex cost is worst at a vertex."""
+        return all(cone.kind in ("zero", "nonneg") for cone in self.form.cones)
+
+    def _over_pieces(self, z: Array) -> WorstCase:
+        pieces = self.problem.structure.pieces
+        certificate = maximise(self.form, pieces.directions(z[None])[0])
+        totals = certificate.values + pieces.values(z[None], self.center[None])[0]
+        worst = int(np.argmax(totals))
+        outcome = self.center + certificate.points[worst]
+        if not np.isfinite(totals[worst]):
+            return WorstCase(float(totals[worst]), outcome)
+        return WorstCase(float(self.problem.evaluate(z[None], outcome[None])[0]), outcome)
+
+    def _over_sum_of_maxima(self, z: Array, cost: SumOfMaxima) -> WorstCase:
+        program = _choice_program(self.form, cost, z, self.center)
+        solution = solve(program)
+        if not solution.status.has_solution:
+            raise SolverError(f"The worst outcome could not be found: {solution.status} {solution.detail}")
+        outcome = self.center + solution.x[: self.problem.n_outcomes]
+        value = float(self.problem.evaluate(z[None], outcome[None])[0])
+        return WorstCase(value + solution.gap, outcome, solution.gap)
+
+    def _over_parts(self, z: Array) -> WorstCase:
+        cases = [part.worst_case(z) for part in self._parts]
+        value = max(worst.value for worst in cases)
+        best = max(cases, key=lambda worst: worst.value - worst.gap)
+        return WorstCase(value, best.outcome, value - (best.value - best.gap))
+
+    @cached_property
+    def _parts(self) -> list[Adversary]:
+        assert self.shape.parts
+        return [Adversary(self.problem, part, self.radius, self.center) for part in self.shape.parts]
+
+    def _concave(self, z: Array) -> WorstCase:
+        u = cp.Variable(self.problem.n_outcomes)
+        z, _ = self.problem.with_known_signs(z, self.center)
+        gain = self.problem.cost_at(z, u)
+        feasible = compile_feasible_program(u, -gain, membership(u - self.center, self.form))
+        solution = solve(feasible.program)
+        if solution.status is Status.UNBOUNDED:
+            return WorstCase(np.inf, np.full(u.size, np.nan))
+        if solution.status is not Status.OPTIMAL:  # a point that is not the worst would make too low a bound
+            raise SolverError(f"The worst outcome could not be found: {solution.status} {solution.detail}")
+        outcome = solution.x[feasible.z_columns]
+        return WorstCase(solution.gap - solution.value, outcome, solution.gap)
+
+    def vertices(self) -> Array:
+        """The vertices of a polyhedral set around the prediction."""
+        if self._vertices is None:
+            rows = self.problem.support_rows
+            self._vertices = vertices_around(self.residuals, self.center, rows, self.form)
+        return self._vertices
+
+    def _over_vertices(self, z: Array) -> WorstCase:
+        vertices = self.vertices()
+        costs = self.problem.evaluate(np.tile(z, (len(vertices), 1)), vertices)
+        worst = int(np.argmax(costs))
+        return WorstCase(float(costs[worst]), vertices[worst])
+
+    def _over_round_set(self, z: Array) -> WorstCase:
+        if self.problem.structure.has_known_support:
+            raise ValueError(
+                "The worst case of a convex cost over a ball or an ellipsoid cut by outcome_support cannot be "
+                "computed exactly. Use a polyhedral set, or drop outcome_support."
+            )
+        value, outcome, gap = maximise_convex_over_round_set(
+            lambda u: self.problem.evaluate(np.tile(z, (len(u), 1)), u), self.shape, self.radius, self.center
+        )
+        return WorstCase(value, outcome, gap)
+
+
+def _choice_program(form: ConicForm, cost: SumOfMaxima, z: Array, center: Array) -> ConicProgram:
+    """Maximise a sum of maxima: binaries pick one piece of each group, big-M is how far the others exceed it."""
+    d, n_set = len(center), form.G.shape[1]
+    z1 = np.concatenate([[1.0], z])
+    groups = [np.einsum("i,lij->lj", z1, group) for group in cost.groups]
+    base = z1 @ cost.base
+    sizes = [len(group) for group in groups]
+    n_choices = sum(sizes)
+    n = n_set + len(groups) + n_choices
+    rows, rhs = [], []
+    first_choice = n_set + len(groups)
+    for s, group in enumerate(groups):
+        constants = group[:, 0] + group[:, 1:] @ center
+        excess = _largest_excess(form, group[:, 1:], constants)
+        for k in range(len(group)):
+            row = np.zeros(n)
+            row[:d], row[n_set + s], row[first_choice + k] = -group[k, 1:], 1.0, excess[k]
+            rows.append(row)
+            rhs.append(constants[k] + excess[k])
+        first_choice += len(group)
+    pick = np.zeros((len(groups), n))
+    starts = n_set + len(groups) + np.concatenate([[0], np.cumsum(sizes)])
+    for s in range(len(groups)):
+        pick[s, starts[s] : starts[s + 1]] = 1.0
+    choices = np.arange(n_set + len(groups), n)
+    box = sp.csr_array((np.ones(n_choices), (np.arange(n_choices), choices)), shape=(n_choices, n))
+    set_rows = sp.hstack([form.G, sp.csr_array((form.G.shape[0], n - n_set))], format="csr")
+    c = np.zeros(n)
+    c[:d], c[n_set : n_set + len(groups)] = -base[1:], -1.0
+    return ConicProgram(
+        c=c,
+        A=sp.vstack([set_rows, sp.csr_array(np.array(rows)), sp.csr_array(pick), box, -box], format="csr"),
+        b=np.concatenate([form.g, rhs, np.ones(len(groups)), np.ones(n_choices), np.zeros(n_choices)]),
+        cones=(
+            *form.cones,
+            Cone("nonneg", len(rows)),
+            Cone("zero", len(groups)),
+            Cone("nonneg", 2 * n_choices),
+        ),
+        offset=-float(base[0] + base[1:] @ center),
+        integer=choices,
+    )
+
+
+def _largest_excess(form: ConicForm, slopes: Array, constants: Array) -> Array:
+    """For each piece, how far the group's other pieces can exceed it over the set."""
+    k = len(slopes)
+    pairs = [(i, j) for i in range(k) for j in range(k) if i != j]
+    values = maximise(form, np.array([slopes[j] - slopes[i] for i, j in pairs])).values
+    if not np.isfinite(values).all():
+        raise ValueError(
+            "The set is unbounded (or empty), so the worst case is infinite. Add facets or a bounding box."
+        )
+    excess = [value + constants[j] - constants[i] for value, (i, j) in zip(values, pairs, strict=True)]
+    largest = np.zeros(k)
+    for value, (i, _) in zip(excess, pairs, strict=True):
+        largest[i] = max(largest[i], value)
+    return largest
+
+
 _MAX_OUTCOMES = 4
 """Outcomes up to which shadows are searched: the number of their vertices grows with the power d - 1."""
 _MAX_VERTICES = 5000
@@ -225,182 +405,3 @@ def _bisect(generators: Array) -> list[Array]:
         half[replaced] = middle
         halves.append(half)
     return halves
-
-
-@dataclass(frozen=True)
-class WorstCase:
-    """The worst `outcome` (d,) for one decision; `value - gap` is attained at it."""
-
-    value: float
-    outcome: Array
-    gap: float = 0.0
-
-
-class Adversary:
-    """Find worst outcomes around one prediction, for as many decisions as are asked for.
-
-    Parameters
-    ----------
-    problem : what is decided.
-    shape, radius : the set of residuals.
-    center : (d,) the prediction.
-    residuals : the same set, where other predictions share what is found of it.
-    """
-
-    def __init__(
-        self,
-        problem: DecisionProblem,
-        shape: Shape,
-        radius: float,
-        center: Array,
-        residuals: ResidualSet | None = None,
-    ) -> None:
-        self.residuals = ResidualSet(shape, radius) if residuals is None else residuals
-        self.problem, self.shape, self.radius, self.center = problem, shape, radius, center
-        self.form = form_at(shape, radius, center, problem.support_rows)
-        self._vertices: Array | None = None
-
-    def worst_case(self, z: Array) -> WorstCase:
-        """The outcome in the set with the highest cost g(z, u)."""
-        problem = self.problem
-        if problem.structure.has_pieces:
-            return self._over_pieces(z)
-        if problem.sum_of_maxima is not None:
-            return self._over_sum_of_maxima(z, problem.sum_of_maxima)
-        if self.shape.parts:
-            return self._over_parts(z)
-        if problem.curvature is Curvature.CONCAVE:
-            return self._concave(z)
-        return self._over_vertices(z) if self.has_vertices else self._over_round_set(z)
-
-    @property
-    def has_vertices(self) -> bool:
-        """Whether the set is polyhedral, so that a convex cost is worst at a vertex."""
-        return all(cone.kind in ("zero", "nonneg") for cone in self.form.cones)
-
-    def _over_pieces(self, z: Array) -> WorstCase:
-        pieces = self.problem.structure.pieces
-        certificate = maximise(self.form, pieces.directions(z[None])[0])
-        totals = certificate.values + pieces.values(z[None], self.center[None])[0]
-        worst = int(np.argmax(totals))
-        outcome = self.center + certificate.points[worst]
-        if not np.isfinite(totals[worst]):
-            return WorstCase(float(totals[worst]), outcome)
-        return WorstCase(float(self.problem.evaluate(z[None], outcome[None])[0]), outcome)
-
-    def _over_sum_of_maxima(self, z: Array, cost: SumOfMaxima) -> WorstCase:
-        program = _choice_program(self.form, cost, z, self.center)
-        solution = solve(program)
-        if not solution.status.has_solution:
-            raise SolverError(f"The worst outcome could not be found: {solution.status} {solution.detail}")
-        outcome = self.center + solution.x[: self.problem.n_outcomes]
-        value = float(self.problem.evaluate(z[None], outcome[None])[0])
-        return WorstCase(value + solution.gap, outcome, solution.gap)
-
-    def _over_parts(self, z: Array) -> WorstCase:
-        cases = [part.worst_case(z) for part in self._parts]
-        value = max(worst.value for worst in cases)
-        best = max(cases, key=lambda worst: worst.value - worst.gap)
-        return WorstCase(value, best.outcome, value - (best.value - best.gap))
-
-    @cached_property
-    def _parts(self) -> list[Adversary]:
-        assert self.shape.parts
-        return [Adversary(self.problem, part, self.radius, self.center) for part in self.shape.parts]
-
-    def _concave(self, z: Array) -> WorstCase:
-        u = cp.Variable(self.problem.n_outcomes)
-        z, _ = self.problem.with_known_signs(z, self.center)
-        gain = self.problem.cost_at(z, u)
-        feasible = compile_feasible_program(u, -gain, membership(u - self.center, self.form))
-        solution = solve(feasible.program)
-        if solution.status is Status.UNBOUNDED:
-            return WorstCase(np.inf, np.full(u.size, np.nan))
-        if solution.status is not Status.OPTIMAL:  # a point that is not the worst would make too low a bound
-            raise SolverError(f"The worst outcome could not be found: {solution.status} {solution.detail}")
-        outcome = solution.x[feasible.z_columns]
-        return WorstCase(solution.gap - solution.value, outcome, solution.gap)
-
-    def vertices(self) -> Array:
-        """The vertices of a polyhedral set around the prediction."""
-        if self._vertices is None:
-            rows = self.problem.support_rows
-            self._vertices = vertices_around(self.residuals, self.center, rows, self.form)
-        return self._vertices
-
-    def _over_vertices(self, z: Array) -> WorstCase:
-        vertices = self.vertices()
-        costs = self.problem.evaluate(np.tile(z, (len(vertices), 1)), vertices)
-        worst = int(np.argmax(costs))
-        return WorstCase(float(costs[worst]), vertices[worst])
-
-    def _over_round_set(self, z: Array) -> WorstCase:
-        if self.problem.structure.has_known_support:
-            raise ValueError(
-                "The worst case of a convex cost over a ball or an ellipsoid cut by outcome_support cannot be "
-                "computed exactly. Use a polyhedral set, or drop outcome_support."
-            )
-        value, outcome, gap = maximise_convex_over_round_set(
-            lambda u: self.problem.evaluate(np.tile(z, (len(u), 1)), u), self.shape, self.radius, self.center
-        )
-        return WorstCase(value, outcome, gap)
-
-
-def _choice_program(form: ConicForm, cost: SumOfMaxima, z: Array, center: Array) -> ConicProgram:
-    """Maximise a sum of maxima: binaries pick one piece of each group, big-M is how far the others exceed it."""
-    d, n_set = len(center), form.G.shape[1]
-    z1 = np.concatenate([[1.0], z])
-    groups = [np.einsum("i,lij->lj", z1, group) for group in cost.groups]
-    base = z1 @ cost.base
-    sizes = [len(group) for group in groups]
-    n_choices = sum(sizes)
-    n = n_set + len(groups) + n_choices
-    rows, rhs = [], []
-    first_choice = n_set + len(groups)
-    for s, group in enumerate(groups):
-        constants = group[:, 0] + group[:, 1:] @ center
-        excess = _largest_excess(form, group[:, 1:], constants)
-        for k in range(len(group)):
-            row = np.zeros(n)
-            row[:d], row[n_set + s], row[first_choice + k] = -group[k, 1:], 1.0, excess[k]
-            rows.append(row)
-            rhs.append(constants[k] + excess[k])
-        first_choice += len(group)
-    pick = np.zeros((len(groups), n))
-    starts = n_set + len(groups) + np.concatenate([[0], np.cumsum(sizes)])
-    for s in range(len(groups)):
-        pick[s, starts[s] : starts[s + 1]] = 1.0
-    choices = np.arange(n_set + len(groups), n)
-    box = sp.csr_array((np.ones(n_choices), (np.arange(n_choices), choices)), shape=(n_choices, n))
-    set_rows = sp.hstack([form.G, sp.csr_array((form.G.shape[0], n - n_set))], format="csr")
-    c = np.zeros(n)
-    c[:d], c[n_set : n_set + len(groups)] = -base[1:], -1.0
-    return ConicProgram(
-        c=c,
-        A=sp.vstack([set_rows, sp.csr_array(np.array(rows)), sp.csr_array(pick), box, -box], format="csr"),
-        b=np.concatenate([form.g, rhs, np.ones(len(groups)), np.ones(n_choices), np.zeros(n_choices)]),
-        cones=(
-            *form.cones,
-            Cone("nonneg", len(rows)),
-            Cone("zero", len(groups)),
-            Cone("nonneg", 2 * n_choices),
-        ),
-        offset=-float(base[0] + base[1:] @ center),
-        integer=choices,
-    )
-
-
-def _largest_excess(form: ConicForm, slopes: Array, constants: Array) -> Array:
-    """For each piece, how far the group's other pieces can exceed it over the set."""
-    k = len(slopes)
-    pairs = [(i, j) for i in range(k) for j in range(k) if i != j]
-    values = maximise(form, np.array([slopes[j] - slopes[i] for i, j in pairs])).values
-    if not np.isfinite(values).all():
-        raise ValueError(
-            "The set is unbounded (or empty), so the worst case is infinite. Add facets or a bounding box."
-        )
-    excess = [value + constants[j] - constants[i] for value, (i, j) in zip(values, pairs, strict=True)]
-    largest = np.zeros(k)
-    for value, (i, _) in zip(excess, pairs, strict=True):
-        largest[i] = max(largest[i], value)
-    return largest

@@ -20,7 +20,7 @@ from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.decisions import Decisions
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.pieces import Pieces
-from polyhedge.robust.support import SupportCertificate, form_at, maximise
+from polyhedge.robust.support import SupportCertificate, cut_form, maximise
 from polyhedge.sets import Shape
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import ConicForm, ConicProgram, SolverError, Status
@@ -102,21 +102,11 @@ class CutReach:
         rows = len(self.form.g) + np.arange(len(self.h))
         if self._solver is None:
             nowhere = np.zeros(self.directions.shape[1])
-            cut = form_at(_Given(self.form), 0.0, nowhere, (self.A, self.h))  # type: ignore[arg-type]
+            cut = cut_form(self.form, nowhere, (self.A, self.h))
             program = ConicProgram(c=np.zeros(cut.G.shape[1]), A=cut.G, b=cut.g, cones=cut.cones)
             self._solver = LinearSolver(program, varying_rows=rows)
         self._solver.change_rhs(rows, self.h - self.A @ center)
         return self._solver
-
-
-@dataclass(frozen=True)
-class _Given:
-    """A set by its form alone."""
-
-    form: ConicForm
-
-    def conic_form(self, radius: float) -> ConicForm:
-        return self.form
 
 
 def has_support_to_spare(problem: DecisionProblem) -> bool:

@@ -35,7 +35,11 @@ class SupportCertificate:
 
 def form_at(shape: Shape, radius: float, center: Array, support_rows: tuple[Array, Array]) -> ConicForm:
     """The residual set at a radius, cut by the known support of the outcome around one prediction."""
-    form = shape.conic_form(radius)
+    return cut_form(shape.conic_form(radius), center, support_rows)
+
+
+def cut_form(form: ConicForm, center: Array, support_rows: tuple[Array, Array]) -> ConicForm:
+    """The residual set cut by {e : A (center + e) <= h}."""
     A, h = support_rows
     if not len(A):
         return form

@@ -22,92 +22,6 @@ from scipy.sparse.linalg import cg
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.solvers.program import Cone, ConicProgram, Solution, row_kinds
 
-
-def products(A: sp.csr_array, b: Array, cones: Sequence[Cone]) -> list[int]:
-    """The second-order cones, by their places in the list, whose first two rows are a sum and a difference.
-
-    Examples
-    --------
-    >>> A = sp.csr_array(np.array([[-1.0, 0.0], [1.0, 0.0], [0.0, -2.0]]))
-    >>> products(A, np.array([1.0, 1.0, 0.0]), [Cone("soc", 3)])
-    [0]
-    """
-    places, start = [], 0
-    for k, cone in enumerate(cones):
-        if cone.kind == "soc" and cone.size > 2:
-            total, difference = (np.append(A[[start + i]].toarray().ravel(), b[start + i]) for i in (0, 1))
-            is_there = total != 0
-            if ((total == difference) & is_there).any() and ((total == -difference) & is_there).any():
-                places.append(k)
-        start += cone.n_rows
-    return places
-
-
-def rotation(cones: Sequence[Cone], chosen: Iterable[int], factor: float = 1.0) -> sp.csr_array:
-    """The map of rows that replaces the first two of each chosen cone by their sum and difference, times a factor."""
-    size, starts = sum(cone.n_rows for cone in cones), np.cumsum([0, *(cone.n_rows for cone in cones)])
-    first = np.array([starts[k] for k in chosen], dtype=np.int64)
-    others = np.setdiff1d(np.arange(size), np.concatenate([first, first + 1]))
-    rows = np.concatenate([others, first, first, first + 1, first + 1])
-    columns = np.concatenate([others, first, first + 1, first, first + 1])
-    one = np.full(len(first), factor)
-    entries = np.concatenate([np.ones(len(others)), one, one, one, -one])
-    return sp.csr_array((entries, (rows, columns)), shape=(size, size))
-
-
-def with_products(program: ConicProgram) -> ConicProgram:
-    """The program with `rotated` cones where second-order cones are products."""
-    chosen = products(program.A, program.b, program.cones)
-    if not chosen:
-        return program
-    turn = rotation(program.cones, chosen)
-    A = sp.csr_array(turn @ program.A)
-    A.eliminate_zeros()
-    A.sort_indices()
-    return replace(program, A=A, b=turn @ program.b, cones=as_rotated(program.cones, chosen))
-
-
-def as_rotated(cones: Sequence[Cone], chosen: Iterable[int]) -> tuple[Cone, ...]:
-    """The cones with other names for the chosen ones."""
-    among = set(chosen)
-    return tuple(replace(cone, kind="rotated") if k in among else cone for k, cone in enumerate(cones))
-
-
-class SecondOrder:
-    """Programs with these cones as solvers take them: with second-order cones instead of products."""
-
-    def __init__(self, cones: Sequence[Cone]) -> None:
-        chosen = [k for k, cone in enumerate(cones) if cone.kind == "rotated"]
-        self.turn = rotation(cones, chosen, 0.5) if chosen else None
-        self.cones = tuple(replace(cone, kind="soc") if cone.kind == "rotated" else cone for cone in cones)
-
-    def matrix(self, A: sp.csr_array) -> sp.csr_array:
-        """The rows of a matrix; the pattern of stored entries follows from that of A alone, zeros stay in it."""
-        if self.turn is None:
-            return A
-        # A product of sparse matrices leaves out what comes to 0, where another parameter's entry may not be 0.
-        stored = sp.csr_array((np.ones(A.nnz), A.indices, A.indptr), shape=A.shape)
-        turned = sp.csr_array(abs(self.turn) @ stored)
-        turned.sort_indices()
-        rows = np.repeat(np.arange(turned.shape[0]), np.diff(turned.indptr))
-        entries = np.asarray(sp.csr_array(self.turn @ A)[rows, turned.indices]).ravel()
-        return sp.csr_array((entries, turned.indices, turned.indptr), shape=turned.shape)
-
-    def limits(self, b: Array) -> Array:
-        """Right-hand sides."""
-        return b if self.turn is None else np.asarray(self.turn @ b)
-
-    def multipliers(self, y: Array) -> Array:
-        """Multipliers of the rows as they were."""
-        return y if self.turn is None else np.asarray(self.turn.T @ y)
-
-    def of(self, program: ConicProgram) -> ConicProgram:
-        """The whole program."""
-        if self.turn is None:
-            return program
-        return replace(program, A=self.matrix(program.A), b=self.limits(program.b), cones=self.cones)
-
-
 _LIGHT = 0.01
 """Weight of costs against rows: they tell the size of a column that no row tells."""
 _NEITHER = 0.5 - 1 / np.pi
@@ -211,18 +125,6 @@ def power_of_two(size: float) -> float:
     (4.0, 0.25, 1.0)
     """
     return float(2.0 ** (np.frexp(size)[1] - 1)) if size else 1.0
-
-
-def rounded_to(numbers: Array, size: float, bits: int) -> Array:
-    """Numbers to so many bits of a size.
-
-    Examples
-    --------
-    >>> rounded_to(np.array([1.0, 1e-9]), 1.0, 16).tolist()
-    [1.0, 0.0]
-    """
-    step = power_of_two(size) * 2.0**-bits
-    return np.asarray(step * np.round(numbers / step))
 
 
 def shifted(program: ConicProgram, origin: Array, prices: Array) -> ConicProgram:
@@ -338,3 +240,88 @@ class _Equations:
         jacobi = sp.diags_array(1 / matrix.diagonal())
         exponents[free] = cg(matrix, rhs[free], rtol=1e-12, maxiter=1000, M=jacobi)[0]
         return exponents
+
+
+def products(A: sp.csr_array, b: Array, cones: Sequence[Cone]) -> list[int]:
+    """The second-order cones, by their places in the list, whose first two rows are a sum and a difference.
+
+    Examples
+    --------
+    >>> A = sp.csr_array(np.array([[-1.0, 0.0], [1.0, 0.0], [0.0, -2.0]]))
+    >>> products(A, np.array([1.0, 1.0, 0.0]), [Cone("soc", 3)])
+    [0]
+    """
+    places, start = [], 0
+    for k, cone in enumerate(cones):
+        if cone.kind == "soc" and cone.size > 2:
+            total, difference = (np.append(A[[start + i]].toarray().ravel(), b[start + i]) for i in (0, 1))
+            is_there = total != 0
+            if ((total == difference) & is_there).any() and ((total == -difference) & is_there).any():
+                places.append(k)
+        start += cone.n_rows
+    return places
+
+
+def rotation(cones: Sequence[Cone], chosen: Iterable[int], factor: float = 1.0) -> sp.csr_array:
+    """The map of rows that replaces the first two of each chosen cone by their sum and difference, times a factor."""
+    size, starts = sum(cone.n_rows for cone in cones), np.cumsum([0, *(cone.n_rows for cone in cones)])
+    first = np.array([starts[k] for k in chosen], dtype=np.int64)
+    others = np.setdiff1d(np.arange(size), np.concatenate([first, first + 1]))
+    rows = np.concatenate([others, first, first, first + 1, first + 1])
+    columns = np.concatenate([others, first, first + 1, first, first + 1])
+    one = np.full(len(first), factor)
+    entries = np.concatenate([np.ones(len(others)), one, one, one, -one])
+    return sp.csr_array((entries, (rows, columns)), shape=(size, size))
+
+
+def with_products(program: ConicProgram) -> ConicProgram:
+    """The program with `rotated` cones where second-order cones are products."""
+    chosen = products(program.A, program.b, program.cones)
+    if not chosen:
+        return program
+    turn = rotation(program.cones, chosen)
+    A = sp.csr_array(turn @ program.A)
+    A.eliminate_zeros()
+    A.sort_indices()
+    return replace(program, A=A, b=turn @ program.b, cones=as_rotated(program.cones, chosen))
+
+
+def as_rotated(cones: Sequence[Cone], chosen: Iterable[int]) -> tuple[Cone, ...]:
+    """The cones with other names for the chosen ones."""
+    among = set(chosen)
+    return tuple(replace(cone, kind="rotated") if k in among else cone for k, cone in enumerate(cones))
+
+
+class SecondOrder:
+    """Programs with these cones as solvers take them: with second-order cones instead of products."""
+
+    def __init__(self, cones: Sequence[Cone]) -> None:
+        chosen = [k for k, cone in enumerate(cones) if cone.kind == "rotated"]
+        self.turn = rotation(cones, chosen, 0.5) if chosen else None
+        self.cones = tuple(replace(cone, kind="soc") if cone.kind == "rotated" else cone for cone in cones)
+
+    def matrix(self, A: sp.csr_array) -> sp.csr_array:
+        """The rows of a matrix; the pattern of stored entries follows from that of A alone, zeros stay in it."""
+        if self.turn is None:
+            return A
+        # A product of sparse matrices leaves out what comes to 0, where another parameter's entry may not be 0.
+        stored = sp.csr_array((np.ones(A.nnz), A.indices, A.indptr), shape=A.shape)
+        turned = sp.csr_array(abs(self.turn) @ stored)
+        turned.sort_indices()
+        rows = np.repeat(np.arange(turned.shape[0]), np.diff(turned.indptr))
+        entries = np.asarray(sp.csr_array(self.turn @ A)[rows, turned.indices]).ravel()
+        return sp.csr_array((entries, turned.indices, turned.indptr), shape=turned.shape)
+
+    def limits(self, b: Array) -> Array:
+        """Right-hand sides."""
+        return b if self.turn is None else np.asarray(self.turn @ b)
+
+    def multipliers(self, y: Array) -> Array:
+        """Multipliers of the rows as they were."""
+        return y if self.turn is None else np.asarray(self.turn.T @ y)
+
+    def of(self, program: ConicProgram) -> ConicProgram:
+        """The whole program."""
+        if self.turn is None:
+            return program
+        return replace(program, A=self.matrix(program.A), b=self.limits(program.b), cones=self.cones)

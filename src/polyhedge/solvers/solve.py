@@ -151,8 +151,8 @@ def solve_mixed_integer(
     plain = Scaling.of(program)
     scaling = scaling_around(plain, program, continuous)
     if program.is_linear:
-        known = _Known(program, plain, scaling, continuous)
-        return known.optimum or known.checked(
+        bound = _RelaxationBound(program, plain, scaling, continuous)
+        return bound.optimum or bound.checked(
             LinearSolver(program, time_limit=time_limit, max_nodes=max_nodes, scaling=each) for each in (scaling, plain)
         )
     if continuous.status in (Status.INFEASIBLE, Status.UNBOUNDED):
@@ -182,7 +182,7 @@ def at_stake(program: ConicProgram, x: Array, plain: Scaling) -> float:
     return float(np.abs(steep * np.maximum(np.abs(x), plain.columns)).max(initial=0.0))
 
 
-class _Known:
+class _RelaxationBound:
     """What the relaxation of a linear program gives: a lower bound, and perhaps a point with integers."""
 
     def __init__(self, program: ConicProgram, plain: Scaling, scaling: Scaling, continuous: Solution) -> None:

@@ -22,6 +22,173 @@ from polyhedge._support.validation import Array, Mask
 from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status, row_kinds, status_at
 from polyhedge.solvers.scaling import NOISE, Scaling
 
+_ROUGH = 1e-3
+"""Share of the costs at stake up to which the residuals of stationarity and feasibility leave a proof."""
+_FAINT = 1e-3
+"""Share of a unit that is at stake where all costs vanish: solvers tell no less than `OPTIMAL` of it from 0."""
+_MOST_AT_STAKE = 16.0
+"""Times all costs at the answer and a unit of each: of 39 000 solves of the tests 5 had more at stake."""
+_SMALL = 40_000
+"""Entries up to which products with a dense matrix are the quickest."""
+
+
+class Verifier:
+    """Verify solutions of programs that share matrix, curvature and cones with the first, in the units of a scaling."""
+
+    def __init__(self, program: ConicProgram, scaling: Scaling) -> None:
+        self.scaling, self.cones = scaling, program.cones
+        self.A, self.P = _quick(program.A), None if program.P is None else _quick(program.P)
+        self.At = self.A.T if isinstance(self.A, np.ndarray) else sp.csr_array(self.A.T)
+        kinds = row_kinds(program.cones)
+        self.is_equation, self.is_limit = kinds == "zero", kinds == "nonneg"
+        self.others = _other_cones(program.cones)
+        self.price, self.reach = self.At @ scaling.prices, self.A @ scaling.origin
+        if self.P is not None:
+            self.price = self.price + self.P @ scaling.origin
+        self.size = abs(self.A)
+
+    def costs(self, c: Array) -> Array:
+        """Scaled costs."""
+        return np.asarray(self.scaling.columns * (c + self.price) / self.scaling.cost)
+
+    def limits(self, b: Array) -> Array:
+        """Scaled right-hand sides."""
+        return np.asarray(self.scaling.rows * (b - self.reach))
+
+    def verify(self, program: ConicProgram, solution: Solution, cost: float | None = None) -> Solution:
+        r"""The solution with its verified value, gap and status; `cost` is the unit of costs, by default the scaling's.
+
+        Let $r = c + P x + A^\top y$ and $s = b - A x$. A step d to a better point gains at most
+        $\sum y_i s_i + \sum |r_j d_j|$, which is the duality gap if r = 0. The length of d is taken as the distance
+        from the scaling's origin, at least a unit; violated rows count with their multipliers in the same way.
+        Multipliers are first moved into the dual cone, and the change enters r.
+        """
+        scaling, x = self.scaling, solution.x
+        unit = scaling.cost if cost is None else cost
+        b, curved, slack, force = self._sums(program, x, solution.y)
+        value = float(program.c @ x + 0.5 * (curved @ x)) + program.offset
+        if not np.isfinite(value):  # solvers accept costs and limits that are not numbers
+            return nothing_known(program, Status.FAILED, "the value is not a finite number")
+        y = self._in_dual_cone(solution.y, np.isposinf(program.b))
+        if y is not solution.y:
+            force = force + self.At @ (y - solution.y)
+        complementarity, broken = self._slacks(slack, y)
+        imbalance = float(np.abs(force) @ np.maximum(np.abs(x - scaling.origin), scaling.columns))
+        imbalance += float(broken @ np.maximum(np.abs(y - scaling.prices), unit * scaling.rows))
+        row_terms = np.abs(b) + self.size @ np.abs(x)
+        off = float((broken / (1 / scaling.rows + row_terms)).max(initial=0.0))
+        terms = float(np.abs(program.c * x).sum() + np.abs(curved * x).sum())
+        size = self._at_stake(x, force - self.At @ np.where(self.is_equation, 0.0, y), unit)
+        total = terms + float(np.abs(y) @ row_terms)
+        is_faint = total < _FAINT * unit and self._left(program, x, y, curved) <= NOISE * unit
+        size = _FAINT * unit if is_faint else min(size, total)
+        size += ROUNDING / OPTIMAL * (terms + float(np.abs(b) @ np.abs(y)))
+        # Multipliers come from the solver: large ones must not raise the costs at stake.
+        size = min(size, _MOST_AT_STAKE * (unit + terms + float(np.abs(program.c + curved) @ scaling.columns)))
+        # The length of a step to a better point is an estimate, which suffices for small residuals only.
+        gap = complementarity + imbalance if imbalance <= _ROUGH * size and np.isfinite(complementarity) else np.inf
+        status = status_at(max(gap, off * size), size)
+        return replace(solution, value=value, gap=gap, status=status, size=size, broken=off)
+
+    def _left(self, program: ConicProgram, x: Array, y: Array, curved: Array) -> float:
+        """The sum of all scaled terms: 0 at a cost of 0, however far from 0 the origin is."""
+        scaling, step = self.scaling, np.abs(x - self.scaling.origin)
+        costs = np.abs(scaling.cost / scaling.columns * self.costs(program.c)) @ step + np.abs(curved) @ step
+        limits = np.abs(self.limits(np.where(np.isposinf(program.b), 0.0, program.b)) / scaling.rows) + self.size @ step
+        return float(costs + np.abs(y - scaling.prices) @ limits)
+
+    def _at_stake(self, x: Array, reduced: Array, unit: float) -> float:
+        """The largest part of the costs at the answer, at least a unit.
+
+        A column far from its unit has no part by being far: what it costs is what it costs where it stands.
+        """
+        parts = np.abs(reduced) * np.minimum(self.scaling.columns, np.abs(x))
+        return max(unit, float(parts.max(initial=0.0)))
+
+    def _in_dual_cone(self, y: Array, is_none: Mask) -> Array:
+        """Multipliers that may prove something: moved into the dual cone, 0 where there is no limit."""
+        wrong = (self.is_limit & (y < 0)) | (is_none & (y != 0))
+        moved = np.where(wrong, 0.0, y) if wrong.any() else y
+        for cone, rows in self.others:
+            unit = self._units_of(cone, rows)
+            inside = unit * in_dual_cone(cone, y[rows] / unit)
+            if not np.array_equal(inside, y[rows]):
+                moved = moved.copy() if moved is y else moved
+                moved[rows] = inside
+        return moved
+
+    def verify_integer(
+        self, program: ConicProgram, x: Array, gap: float, size: float, tolerance: float = OPTIMAL
+    ) -> Solution:
+        """A point of a mixed-integer program, `gap` above a lower bound of the solver's; it has no multipliers.
+
+        That nothing lies below the lower bound is the search's word; a point below it shows that it is not true.
+        """
+        nothing = np.full(len(program.b), np.nan)
+        b, curved, slack, _ = self._sums(program, x, np.zeros(len(program.b)))
+        value = float(program.c @ x + 0.5 * (curved @ x)) + program.offset
+        if not np.isfinite([value, gap]).all():
+            return nothing_known(program, Status.FAILED, "the value or its lower bound is not a finite number")
+        broken = self._slacks(slack, np.zeros(len(program.b)))[1]
+        off = float((broken / (1 / self.scaling.rows + np.abs(b) + self.size @ np.abs(x))).max(initial=0.0))
+        off = max(off, float(np.abs(x[program.integer] - np.round(x[program.integer])).max(initial=0.0)))
+        size = max(size, abs(value - program.offset))
+        if gap < -tolerance * size:
+            return nothing_known(program, Status.FAILED, "the solver's lower bound lies above the value of its point")
+        gap = max(gap, 0.0)
+        solution = Solution(x, nothing, value, status_at(gap, size, tolerance), gap, size=size, broken=off)
+        return settled(program, solution)
+
+    def _sums(self, program: ConicProgram, x: Array, y: Array) -> tuple[Array, Array, Array, Array]:
+        """Limits without those of infinity, which are none; P x; slacks; and what does not balance the costs."""
+        is_none = np.isposinf(program.b)
+        b = np.where(is_none, 0.0, program.b)
+        curved = np.zeros(len(x)) if self.P is None else self.P @ x
+        force = program.c + curved + self.At @ y
+        return b, curved, np.where(is_none, 0.0, b - self.A @ x), force
+
+    def _slacks(self, slack: Array, y: Array) -> tuple[float, Array]:
+        """What multipliers times slacks leave open, and by how much each row is broken (of a cone, the heaviest)."""
+        broken = np.where(self.is_equation, np.abs(slack), np.where(self.is_limit, np.maximum(-slack, 0.0), 0.0))
+        complementarity = float(y[self.is_limit] @ np.maximum(slack[self.is_limit], 0.0))
+        for cone, rows in self.others:
+            complementarity += abs(float(y[rows] @ slack[rows]))
+            unit = self._units_of(cone, rows)
+            heaviest = int(np.argmax(np.abs(y[rows] / unit)))
+            broken[rows.start + heaviest] = outside(cone, unit * slack[rows]) / unit[heaviest]
+        return complementarity, broken
+
+    def _units_of(self, cone: Cone, rows: slice) -> Array:
+        """The units in which distances of a cone's rows are alike: those of products differ, others are the same."""
+        return self.scaling.rows[rows] if cone.kind == "rotated" else np.ones(cone.n_rows)
+
+
+def _quick(matrix: sp.csr_array) -> Any:
+    return matrix.toarray() if matrix.shape[0] * matrix.shape[1] <= _SMALL else matrix
+
+
+def _other_cones(cones: tuple[Cone, ...]) -> list[tuple[Cone, slice]]:
+    others, start = [], 0
+    for cone in cones:
+        if cone.size and cone.kind not in ("zero", "nonneg"):
+            others.append((cone, slice(start, start + cone.n_rows)))
+        start += cone.n_rows
+    return others
+
+
+def settled(program: ConicProgram, solution: Solution) -> Solution:
+    """What leaves an adapter: a point that breaks its limits is none, however early the solver stopped."""
+    if solution.status.has_solution and not solution.broken <= FEASIBLE:
+        detail = f"the point breaks a limit by {solution.broken:.1e} of its terms"
+        return nothing_known(program, Status.FAILED, detail)
+    return solution
+
+
+def nothing_known(program: ConicProgram, status: Status, detail: str) -> Solution:
+    """How a solve without a point ended."""
+    nan = np.nan
+    return Solution(np.full(len(program.c), nan), np.full(len(program.b), nan), nan, status, np.inf, detail)
+
 
 def outside(cone: Cone, slack: Array) -> float:
     """How far a slack lies outside its cone; 0 inside.
@@ -103,171 +270,3 @@ def _matrix(triangle: Array, n: int) -> Array:
 def _triangle(matrix: Array) -> Array:
     columns, rows = np.tril_indices(len(matrix))
     return np.asarray(matrix[rows, columns] * np.where(rows == columns, 1.0, np.sqrt(2.0)))
-
-
-_ROUGH = 1e-3
-"""Share of the costs at stake up to which costs that are not balanced, and limits that are broken, leave a proof."""
-_FAINT = 1e-3
-"""Share of a unit that is at stake where all costs vanish: solvers tell no less than `OPTIMAL` of it from 0."""
-_MOST_AT_STAKE = 16.0
-"""Times all costs at the answer and a unit of each: of 39 000 solves of the tests 5 had more at stake."""
-_SMALL = 40_000
-"""Entries up to which products with a dense matrix are the quickest."""
-
-
-class Verifier:
-    """Verify solutions of programs that share matrix, curvature and cones with the first, in the units of a scaling."""
-
-    def __init__(self, program: ConicProgram, scaling: Scaling) -> None:
-        self.scaling, self.cones = scaling, program.cones
-        self.A, self.P = _quick(program.A), None if program.P is None else _quick(program.P)
-        self.At = self.A.T if isinstance(self.A, np.ndarray) else sp.csr_array(self.A.T)
-        kinds = row_kinds(program.cones)
-        self.is_equation, self.is_limit = kinds == "zero", kinds == "nonneg"
-        self.others = _other_cones(program.cones)
-        self.price, self.reach = self.At @ scaling.prices, self.A @ scaling.origin
-        if self.P is not None:
-            self.price = self.price + self.P @ scaling.origin
-        self.size = abs(self.A)
-
-    def costs(self, c: Array) -> Array:
-        """Scaled costs."""
-        return np.asarray(self.scaling.columns * (c + self.price) / self.scaling.cost)
-
-    def limits(self, b: Array) -> Array:
-        """Scaled right-hand sides."""
-        return np.asarray(self.scaling.rows * (b - self.reach))
-
-    def verify(self, program: ConicProgram, solution: Solution, cost: float | None = None) -> Solution:
-        r"""The solution with its own value, gap and status; the scaling tells what is a unit (`cost` that of costs).
-
-        With $r = c + P x + A^\top y$ and slacks $s = b - A x$, a move d to a better point gains at most
-        $\sum y_i s_i + \sum |r_j d_j|$, which is the distance between primal and dual value where r = 0. Costs that
-        are not balanced, and limits that are broken, count with the distance from the scaling's origin, at least a
-        unit. Multipliers are taken from the dual cone: what has to be changed for that is a cost not balanced.
-        """
-        scaling, x = self.scaling, solution.x
-        unit = scaling.cost if cost is None else cost
-        b, curved, slack, force = self._sums(program, x, solution.y)
-        value = float(program.c @ x + 0.5 * (curved @ x)) + program.offset
-        if not np.isfinite(value):  # costs or limits that are no numbers, which solvers do not mind
-            return nothing_known(program, Status.FAILED, "the value is not a finite number")
-        y = self._in_dual_cone(solution.y, np.isposinf(program.b))
-        if y is not solution.y:
-            force = force + self.At @ (y - solution.y)
-        open_, broken = self._slacks(slack, y)
-        diagnostic = float(np.abs(force) @ np.maximum(np.abs(x - scaling.origin), scaling.columns))
-        diagnostic += float(broken @ np.maximum(np.abs(y - scaling.prices), unit * scaling.rows))
-        row_terms = np.abs(b) + self.size @ np.abs(x)
-        off = float((broken / (1 / scaling.rows + row_terms)).max(initial=0.0))
-        terms = float(np.abs(program.c * x).sum() + np.abs(curved * x).sum())
-        size = self._at_stake(x, force - self.At @ np.where(self.is_equation, 0.0, y), unit)
-        total = terms + float(np.abs(y) @ row_terms)
-        is_faint = total < _FAINT * unit and self._left(program, x, y, curved) <= NOISE * unit
-        size = _FAINT * unit if is_faint else min(size, total)
-        size += ROUNDING / OPTIMAL * (terms + float(np.abs(b) @ np.abs(y)))
-        # Multipliers are the solver's word: however large, they do not make more of what is at stake.
-        size = min(size, _MOST_AT_STAKE * (unit + terms + float(np.abs(program.c + curved) @ scaling.columns)))
-        # How far a better point may lie is a guess, which does for small forces; large ones prove nothing.
-        gap = open_ + diagnostic if diagnostic <= _ROUGH * size and np.isfinite(open_) else np.inf
-        status = status_at(max(gap, off * size), size)
-        return replace(solution, value=value, gap=gap, status=status, size=size, broken=off)
-
-    def _left(self, program: ConicProgram, x: Array, y: Array, curved: Array) -> float:
-        """The sum of all terms as seen from the scaling: nothing, at a cost of 0, however far from 0 it is measured."""
-        scaling, step = self.scaling, np.abs(x - self.scaling.origin)
-        costs = np.abs(scaling.cost / scaling.columns * self.costs(program.c)) @ step + np.abs(curved) @ step
-        limits = np.abs(self.limits(np.where(np.isposinf(program.b), 0.0, program.b)) / scaling.rows) + self.size @ step
-        return float(costs + np.abs(y - scaling.prices) @ limits)
-
-    def _at_stake(self, x: Array, reduced: Array, unit: float) -> float:
-        """The largest part of the costs at the answer, at least a unit.
-
-        A column far from its unit has no part by being far: what it costs is what it costs where it stands.
-        """
-        parts = np.abs(reduced) * np.minimum(self.scaling.columns, np.abs(x))
-        return max(unit, float(parts.max(initial=0.0)))
-
-    def _in_dual_cone(self, y: Array, is_none: Mask) -> Array:
-        """Multipliers that may prove something: moved into the dual cone, 0 where there is no limit."""
-        wrong = (self.is_limit & (y < 0)) | (is_none & (y != 0))
-        moved = np.where(wrong, 0.0, y) if wrong.any() else y
-        for cone, rows in self.others:
-            unit = self._units_of(cone, rows)
-            inside = unit * in_dual_cone(cone, y[rows] / unit)
-            if not np.array_equal(inside, y[rows]):
-                moved = moved.copy() if moved is y else moved
-                moved[rows] = inside
-        return moved
-
-    def verify_integer(
-        self, program: ConicProgram, x: Array, gap: float, size: float, tolerance: float = OPTIMAL
-    ) -> Solution:
-        """A point of a mixed-integer program, `gap` above a lower bound of the solver's; it has no multipliers.
-
-        That nothing lies below the lower bound is the search's word; a point below it shows that it is not true.
-        """
-        nothing = np.full(len(program.b), np.nan)
-        b, curved, slack, _ = self._sums(program, x, np.zeros(len(program.b)))
-        value = float(program.c @ x + 0.5 * (curved @ x)) + program.offset
-        if not np.isfinite([value, gap]).all():
-            return nothing_known(program, Status.FAILED, "the value or its lower bound is not a finite number")
-        broken = self._slacks(slack, np.zeros(len(program.b)))[1]
-        off = float((broken / (1 / self.scaling.rows + np.abs(b) + self.size @ np.abs(x))).max(initial=0.0))
-        off = max(off, float(np.abs(x[program.integer] - np.round(x[program.integer])).max(initial=0.0)))
-        size = max(size, abs(value - program.offset))
-        if gap < -tolerance * size:
-            return nothing_known(program, Status.FAILED, "the solver's lower bound lies above the value of its point")
-        gap = max(gap, 0.0)
-        solution = Solution(x, nothing, value, status_at(gap, size, tolerance), gap, size=size, broken=off)
-        return settled(program, solution)
-
-    def _sums(self, program: ConicProgram, x: Array, y: Array) -> tuple[Array, Array, Array, Array]:
-        """Limits without those of infinity, which are none; P x; slacks; and what does not balance the costs."""
-        is_none = np.isposinf(program.b)
-        b = np.where(is_none, 0.0, program.b)
-        curved = np.zeros(len(x)) if self.P is None else self.P @ x
-        force = program.c + curved + self.At @ y
-        return b, curved, np.where(is_none, 0.0, b - self.A @ x), force
-
-    def _slacks(self, slack: Array, y: Array) -> tuple[float, Array]:
-        """What multipliers times slacks leave open, and by how much each row is broken (of a cone, the heaviest)."""
-        broken = np.where(self.is_equation, np.abs(slack), np.where(self.is_limit, np.maximum(-slack, 0.0), 0.0))
-        open_ = float(y[self.is_limit] @ np.maximum(slack[self.is_limit], 0.0))
-        for cone, rows in self.others:
-            open_ += abs(float(y[rows] @ slack[rows]))
-            unit = self._units_of(cone, rows)
-            heaviest = int(np.argmax(np.abs(y[rows] / unit)))
-            broken[rows.start + heaviest] = outside(cone, unit * slack[rows]) / unit[heaviest]
-        return open_, broken
-
-    def _units_of(self, cone: Cone, rows: slice) -> Array:
-        """The units in which distances of a cone's rows are alike: those of products differ, others are the same."""
-        return self.scaling.rows[rows] if cone.kind == "rotated" else np.ones(cone.n_rows)
-
-
-def _quick(matrix: sp.csr_array) -> Any:
-    return matrix.toarray() if matrix.shape[0] * matrix.shape[1] <= _SMALL else matrix
-
-
-def _other_cones(cones: tuple[Cone, ...]) -> list[tuple[Cone, slice]]:
-    others, start = [], 0
-    for cone in cones:
-        if cone.size and cone.kind not in ("zero", "nonneg"):
-            others.append((cone, slice(start, start + cone.n_rows)))
-        start += cone.n_rows
-    return others
-
-
-def settled(program: ConicProgram, solution: Solution) -> Solution:
-    """What leaves an adapter: a point that breaks its limits is none, however early the solver stopped."""
-    if solution.status.has_solution and not solution.broken <= FEASIBLE:
-        detail = f"the point breaks a limit by {solution.broken:.1e} of its terms"
-        return nothing_known(program, Status.FAILED, detail)
-    return solution
-
-
-def nothing_known(program: ConicProgram, status: Status, detail: str) -> Solution:
-    """How a solve without a point ended."""
-    nan = np.nan
-    return Solution(np.full(len(program.c), nan), np.full(len(program.b), nan), nan, status, np.inf, detail)

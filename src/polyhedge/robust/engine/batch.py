@@ -25,112 +25,6 @@ from polyhedge.robust.engine.pivots import DualSimplex, PivotRule, PrincipalPivo
 from polyhedge.robust.threads import in_order, one_blas_thread
 from polyhedge.solvers.program import Solution, Status
 
-
-@dataclass(frozen=True)
-class Region:
-    """An active set with its tests (1 + d, n_rows) and the point X [1; f] and multipliers Y [1; f] it implies.
-
-    `is_active` tells the inequalities whose slack is zero in it.
-    """
-
-    start: Start
-    tests: Array
-    X: Array
-    Y: Array
-    is_active: Mask
-
-    def margins(self, F: Array) -> Array:
-        """How far inside the region contexts lie, as rows [1, f]; on its edge zero, outside negative."""
-        return np.asarray((F @ self.tests).min(axis=1, initial=np.inf))
-
-
-def lies_inside(margins: Array) -> Mask:
-    """Whether contexts with these margins belong to the region."""
-    return margins >= -INSIDE
-
-
-def region_at(rule: PivotRule, pairs: Pairs, flipped: Indices) -> Region | None:
-    """The region with these pairs flipped; None where its equations are singular."""
-    start = start_at(rule, flipped)
-    if start is None:
-        return None
-    n = rule.n_columns
-    if (start.tableau[rule.n_rows : rule.n_rows + 1, :n] < -INSIDE).any():
-        return None  # a negative price: not optimal anywhere
-    tests = np.ascontiguousarray(start.tableau[: rule.n_rows, n:].T)
-    v = _affine_values(rule, start)
-    is_active = pairs.at_base.copy()
-    is_active[flipped] ^= True
-    return Region(start, tests, pairs.X0 + pairs.X1 @ v, pairs.Y0 + pairs.Y1 @ v, is_active)
-
-
-def _affine_values(rule: PivotRule, start: Start) -> Array:
-    """V with v = V [1; f], by reading the tableau once for each column of [1; f]; prices belong to the first."""
-    n, each = rule.n_columns, start.tableau.shape[1] - rule.n_columns
-    M = np.zeros((each, len(start.tableau), n + 1))
-    M[0, :, :n] = start.tableau[:, :n]
-    M[:, :, n] = start.tableau[:, n:].T
-    rows, columns = np.repeat(start.rows[None], each, axis=0), np.repeat(start.columns[None], each, axis=0)
-    return rule.values(M, rows, columns)[0].T
-
-
-def is_certified(program: DenseProgram, region: Region, tolerance: float) -> bool:
-    """Whether the region's maps satisfy the program's equations for all predictions; its tests do the rest."""
-    X, Y, rows = region.X, region.Y, program.inequalities
-    slack = program.B - program.A @ X
-    force = program.C + program.A.T @ Y + (0.0 if program.P is None else program.P @ X)
-    must_vanish = np.ones(len(slack), dtype=bool)
-    must_vanish[rows] = region.is_active
-    wrong = np.abs(slack[must_vanish]).max(initial=0.0) / (1 + np.abs(X).max())
-    idle = np.abs(Y[rows[~region.is_active]]).max(initial=0.0)
-    wrong = max(wrong, max(np.abs(force).max(), idle) / (1 + np.abs(Y).max()))
-    return bool(wrong <= tolerance)
-
-
-class WorstResidual:
-    """The worst-case residual from the multipliers: of the one piece, or of the heaviest of fixed pieces."""
-
-    def __init__(self, counterpart: Counterpart) -> None:
-        blocks = [block for block in counterpart.blocks if block.row == 0]
-        self.points: Array | None = None
-        if blocks[0].certificate is None:
-            self.rows = blocks[0].equation_rows[: counterpart.problem.n_outcomes]
-            return
-        self.rows = np.array([block.inequality_row for block in blocks])
-        self.points = np.vstack([block.certificate.points for block in blocks if block.certificate is not None])
-
-    @staticmethod
-    def applies(counterpart: Counterpart) -> bool:
-        """One piece whose direction depends on the decision, or several whose directions are fixed."""
-        blocks = [block for block in counterpart.blocks if block.row == 0]
-        is_fixed = [block.certificate is not None for block in blocks]
-        return (len(blocks) == 1 and not is_fixed[0]) or (len(blocks) > 1 and all(is_fixed))
-
-    def at(self, y: Array) -> Array:
-        """Residuals (N, d) for multipliers (N, n_rows)."""
-        if self.points is None:
-            return -y[:, self.rows]
-        return self.points[y[:, self.rows].argmax(axis=1)]
-
-    def affine(self, Y: Array) -> Array | None:
-        """The residual as a map of [1; f] in a region; None where the heaviest piece may change within it."""
-        if self.points is None:
-            return -Y[self.rows]
-        weights = Y[self.rows]
-        # Any piece with weight attains the bound, and the heaviest has at least its share of 1: what rounding adds to
-        # a weight that is constant cannot take that away.
-        if np.abs(weights[:, 1:]).max(initial=0.0) > 1e-12 * (1 + np.abs(weights[:, 0]).max()):
-            return None
-        constant = np.zeros((self.points.shape[1], Y.shape[1]))
-        constant[:, 0] = self.points[weights[:, 0].argmax()]
-        return constant
-
-    def heaviest(self, weights: Array) -> Array:
-        """Residuals (N, d) of the heaviest of fixed pieces, for weights (N, n_pieces)."""
-        assert self.points is not None
-        return self.points[weights.argmax(axis=1)]
-
-
 Progress = Callable[[int, int], None]
 """Called with the number of contexts decided so far and the number of all."""
 
@@ -431,3 +325,108 @@ def _tangent(U: Array, F: Array) -> Array:
 
 def _part(decisions: BatchDecisions, chunk: slice) -> BatchDecisions:
     return BatchDecisions(**{name: values[chunk] for name, values in vars(decisions).items()})
+
+
+@dataclass(frozen=True)
+class Region:
+    """An active set with its tests (1 + d, n_rows) and the point X [1; f] and multipliers Y [1; f] it implies.
+
+    `is_active` tells the inequalities whose slack is zero in it.
+    """
+
+    start: Start
+    tests: Array
+    X: Array
+    Y: Array
+    is_active: Mask
+
+    def margins(self, F: Array) -> Array:
+        """How far inside the region contexts lie, as rows [1, f]; on its edge zero, outside negative."""
+        return np.asarray((F @ self.tests).min(axis=1, initial=np.inf))
+
+
+def lies_inside(margins: Array) -> Mask:
+    """Whether contexts with these margins belong to the region."""
+    return margins >= -INSIDE
+
+
+def region_at(rule: PivotRule, pairs: Pairs, flipped: Indices) -> Region | None:
+    """The region with these pairs flipped; None where its equations are singular."""
+    start = start_at(rule, flipped)
+    if start is None:
+        return None
+    n = rule.n_columns
+    if (start.tableau[rule.n_rows : rule.n_rows + 1, :n] < -INSIDE).any():
+        return None  # a negative price: not optimal anywhere
+    tests = np.ascontiguousarray(start.tableau[: rule.n_rows, n:].T)
+    v = _affine_values(rule, start)
+    is_active = pairs.at_base.copy()
+    is_active[flipped] ^= True
+    return Region(start, tests, pairs.X0 + pairs.X1 @ v, pairs.Y0 + pairs.Y1 @ v, is_active)
+
+
+def _affine_values(rule: PivotRule, start: Start) -> Array:
+    """V with v = V [1; f], by reading the tableau once for each column of [1; f]; prices belong to the first."""
+    n, each = rule.n_columns, start.tableau.shape[1] - rule.n_columns
+    M = np.zeros((each, len(start.tableau), n + 1))
+    M[0, :, :n] = start.tableau[:, :n]
+    M[:, :, n] = start.tableau[:, n:].T
+    rows, columns = np.repeat(start.rows[None], each, axis=0), np.repeat(start.columns[None], each, axis=0)
+    return rule.values(M, rows, columns)[0].T
+
+
+def is_certified(program: DenseProgram, region: Region, tolerance: float) -> bool:
+    """Whether the region's maps satisfy the program's equations for all predictions; its tests do the rest."""
+    X, Y, rows = region.X, region.Y, program.inequalities
+    slack = program.B - program.A @ X
+    force = program.C + program.A.T @ Y + (0.0 if program.P is None else program.P @ X)
+    must_vanish = np.ones(len(slack), dtype=bool)
+    must_vanish[rows] = region.is_active
+    wrong = np.abs(slack[must_vanish]).max(initial=0.0) / (1 + np.abs(X).max())
+    idle = np.abs(Y[rows[~region.is_active]]).max(initial=0.0)
+    wrong = max(wrong, max(np.abs(force).max(), idle) / (1 + np.abs(Y).max()))
+    return bool(wrong <= tolerance)
+
+
+class WorstResidual:
+    """The worst-case residual from the multipliers: of the one piece, or of the heaviest of fixed pieces."""
+
+    def __init__(self, counterpart: Counterpart) -> None:
+        blocks = [block for block in counterpart.blocks if block.row == 0]
+        self.points: Array | None = None
+        if blocks[0].certificate is None:
+            self.rows = blocks[0].equation_rows[: counterpart.problem.n_outcomes]
+            return
+        self.rows = np.array([block.inequality_row for block in blocks])
+        self.points = np.vstack([block.certificate.points for block in blocks if block.certificate is not None])
+
+    @staticmethod
+    def applies(counterpart: Counterpart) -> bool:
+        """One piece whose direction depends on the decision, or several whose directions are fixed."""
+        blocks = [block for block in counterpart.blocks if block.row == 0]
+        is_fixed = [block.certificate is not None for block in blocks]
+        return (len(blocks) == 1 and not is_fixed[0]) or (len(blocks) > 1 and all(is_fixed))
+
+    def at(self, y: Array) -> Array:
+        """Residuals (N, d) for multipliers (N, n_rows)."""
+        if self.points is None:
+            return -y[:, self.rows]
+        return self.points[y[:, self.rows].argmax(axis=1)]
+
+    def affine(self, Y: Array) -> Array | None:
+        """The residual as a map of [1; f] in a region; None where the heaviest piece may change within it."""
+        if self.points is None:
+            return -Y[self.rows]
+        weights = Y[self.rows]
+        # Any piece with weight attains the bound, and the heaviest has at least its share of 1: what rounding adds to
+        # a weight that is constant cannot take that away.
+        if np.abs(weights[:, 1:]).max(initial=0.0) > 1e-12 * (1 + np.abs(weights[:, 0]).max()):
+            return None
+        constant = np.zeros((self.points.shape[1], Y.shape[1]))
+        constant[:, 0] = self.points[weights[:, 0].argmax()]
+        return constant
+
+    def heaviest(self, weights: Array) -> Array:
+        """Residuals (N, d) of the heaviest of fixed pieces, for weights (N, n_pieces)."""
+        assert self.points is not None
+        return self.points[weights.argmax(axis=1)]
