@@ -76,11 +76,6 @@ class Cone:
         return self.size * (self.size + 1) // 2 if self.kind == "psd" else self.size
 
 
-def n_rows(cones: Iterable[Cone]) -> int:
-    """Rows of a stack of cones."""
-    return sum(cone.n_rows for cone in cones)
-
-
 def row_kinds(cones: Iterable[Cone]) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
     """The kind of cone that each row of a stack belongs to.
 
