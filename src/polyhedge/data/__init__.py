@@ -6,8 +6,7 @@
 from importlib import import_module
 from typing import Any
 
-from polyhedge.data.energy import EnergyEfficiency, load_energy_efficiency
-from polyhedge.data.examples import ExampleTables, make_example
+from polyhedge.data.examples import EnergyEfficiency, ExampleTables, load_energy_efficiency, make_example
 from polyhedge.data.ordered import GroupSplit, TimeSplit
 from polyhedge.data.splits import (
     Split,

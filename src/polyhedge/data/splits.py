@@ -109,7 +109,8 @@ def split_rows(n: int, shares: Sequence[float] = (0.5, 0.25, 0.25), *, rng: np.r
     for part, share, rows in zip(_PARTS, checked, parts, strict=False):
         if share > 0 and rows.size == 0:
             raise ValueError(f"The {part} share {share:g} of n={n} rows is empty. Raise the share or n.")
-    return Split(*parts, n_rows=n)
+    train, learn, calibrate = parts
+    return Split(train, learn, calibrate, n_rows=n)
 
 
 def partition_rows(
