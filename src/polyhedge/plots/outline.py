@@ -149,13 +149,17 @@ class _Placed(Shape):
     """A region of a round or general shape: its support function, and scores that are 0 on its boundary."""
 
     def __init__(self, region: Region) -> None:
-        self.region, self.shape, self.n_outcomes = region, region.shape, region.n_outcomes
+        self.region, self.shape = region, region.shape
+
+    @property
+    def n_outcomes(self) -> int:
+        return self.region.n_outcomes
 
     def support(self, directions: ArrayLike, radius: float) -> Any:
         return self.region.support(directions)
 
-    def scores(self, outcomes: Array) -> Array:
-        region = self.region
+    def scores(self, residuals: ArrayLike) -> Array:
+        region, outcomes = self.region, np.asarray(residuals, dtype=np.float64)
         excess = region.shape.scores(outcomes - region.center) - region.radius
         if region.support_W is None or region.support_h is None:
             return excess

@@ -237,7 +237,11 @@ def fit(
     except KeyboardInterrupt:
         warn(["No model was saved. With --keep-interrupted the best set so far is calibrated and saved."])
         raise
-    about = (*rows.warnings, *decider.diagnostics_, *(() if seen is None else seen.evaluation.diagnostics))
+    about: tuple[Any, ...] = (
+        *rows.warnings,
+        *decider.diagnostics_,
+        *(() if seen is None else seen.evaluation.diagnostics),
+    )
     record = replace(
         record,
         schema=replace(decider.model_.record.schema or schema, outcomes=names),
@@ -383,6 +387,7 @@ def _summary(
     decider: RobustDecider, record: FitRecord, seen: Observed | None, facets: tuple[str, ...], n_used: int
 ) -> dict[str, Any]:
     sizes, (name, reason) = part_sizes(decider), _predictor(decider)
+    how: dict[str, Any]
     if _is_planned(decider):
         how = {"policy": asdict(decider.policy_), "frontier": decider.frontier()}
     else:

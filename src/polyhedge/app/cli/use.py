@@ -237,7 +237,8 @@ def evaluate(
     measures, whole = seen.measures, seen.evaluation
     names = [] if categories is None else _most_common(categories.tolist())
     groups = {
-        label: measures.summary(decider.alpha_, categories == label, level=level_of_each(len(names))) for label in names
+        label: measures.summary(decider.alpha_, np.asarray(categories == label), level=level_of_each(len(names)))
+        for label in names
     }
     if names:
         whole = replace(whole, groups=by_group(measures, categories, decider.alpha_))
