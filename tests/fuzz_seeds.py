@@ -24,8 +24,7 @@ import polyhedge as ph
 from polyhedge.calibration import ByCategory, Online, Recent, ThisModel, Weighted
 from polyhedge.io.archive import pack, unpack
 from polyhedge.planning import DevelopmentRows, PolicyReport, ScenarioPolicy
-from polyhedge.planning.costs import PlanProblem
-from polyhedge.planning.levels import PlannedBy, PlannedCost
+from polyhedge.planning.costs import PlanningProblem
 from polyhedge.planning.policies import Rule, fit_planner
 from polyhedge.planning.report import Entry
 from polyhedge.planning.residual_distributions import fit_distribution
@@ -89,7 +88,7 @@ def curved() -> ph.DecisionProblem:
 
 
 def apart() -> ph.DecisionProblem:
-    """A newsvendor whose cost falls apart into terms, so that residuals may have weights."""
+    """A newsvendor whose cost is separable."""
     return ph.problems.newsvendor(1.0, 3.0, 2, capacity=5.0, nonnegative_demand=False)
 
 
@@ -212,22 +211,16 @@ def without_selection(problem: ph.DecisionProblem) -> ph.RobustDecider:
     """Two rules, or one of whole decisions, with forests for their distribution, at the price of no selection."""
     decider = planned(LINEAR, learner=BOX)
     predictor, record = decider.predictor_, decider.model_.record
-    centers, values, seen = predictor.predict(X[:FEW]), np.zeros((FEW, 0)), PlanProblem(problem)
-    # Residuals are weighed where that is exact.
-    name = "corrected" if seen.separable is None else "weighted"
-    distribution = fit_distribution(name, DevelopmentRows(X[:FEW], centers, Y[:FEW], values, np.arange(FEW) % 3), 0)
-    rules = [Rule(name, Risk(0.5))] if seen.is_integer else [Rule(), Rule(name)]
+    centers, values, seen = predictor.predict(X[:FEW]), np.zeros((FEW, 0)), PlanningProblem(problem)
+    distribution = fit_distribution("scaled", DevelopmentRows(X[:FEW], centers, Y[:FEW], values, np.arange(FEW) % 3), 0)
+    rules = [Rule("scaled", Risk(0.5))] if seen.is_integer else [Rule(), Rule("scaled")]
     planners = tuple(
         fit_planner(seen, rule, distribution if rule.distribution else None, X[:20], centers[:20], values[:20])
         for rule in rules
     )
     weights = (1 / len(rules),) * len(rules)
-    report = PolicyReport(
-        tuple(Entry(str(r), name, 3.0, 2.0, w) for r, w in zip(rules, weights, strict=True)), 0.3, 0.5, FEW
-    )
-    levels = (0.5,) if distribution.weights else (0.5, 0.7, 0.9)
-    cost = PlannedCost(distribution, PlannedBy(distribution.name, levels, 1.5))
-    policy = ScenarioPolicy(problem, planners, weights, (cost,), (1.0,), report)
+    report = PolicyReport(tuple(Entry(str(r), 3.0, 2.0, w) for r, w in zip(rules, weights, strict=True)), 0.3, 0.5, FEW)
+    policy = ScenarioPolicy(problem, planners, weights, distribution, 0.5, report)
     family = CostGuard(problem, predictor, policy)
     decider.model_ = replace(decider.model_, family=family, record=replace(record, learn_result=None))
     # Each row is planned for: these are enough for a radius at alpha = 0.3.

@@ -285,7 +285,7 @@ def test_a_fitted_decider_is_shown_in_words_and_an_unfitted_one_by_its_settings(
 
 
 def test_the_report_of_a_plan_and_a_backtest_are_tables():
-    entries = (Entry("trust", "scaled", 3.0, 1.5, 0.0), Entry("<b>mean</b>", "scaled", 2.0, 1.0, 1.0))
+    entries = (Entry("trust", 3.0, 1.5, 0.0), Entry("<b>mean</b>", 2.0, 1.0, 1.0))
     report = PolicyReport(entries, 0.1, 0.5, 200)
     assert report.to_frame()["bound"].tolist() == [3.0, 2.0]
     assert report._repr_html_().count("<tr") == 2

@@ -13,9 +13,6 @@ import polyhedge as ph
 from polyhedge._support.tolerances import FEASIBLE
 from polyhedge.calibration import Marginal
 from polyhedge.model import calibrated_radii
-from polyhedge.planning.levels import PlannedBy
-from polyhedge.planning.policies import Rule
-from polyhedge.planning.selection import Scored, choose_planned_by
 from polyhedge.problems.checks import Limits
 from polyhedge.solvers.program import Status
 
@@ -175,22 +172,11 @@ def test_rows_without_a_decision_of_the_policy_say_so():
 
 
 @pytest.mark.parametrize("beyond", [1.4, 1.45, 1.5])
-def test_rows_without_a_decision_leave_the_choice_of_a_law_without_warnings(beyond):
+def test_rows_without_a_decision_have_a_score_without_warnings(beyond):
     # About 7 % of the rows: some of the resamplings have a finite bound and some have not.
     X, Y = demand(400)
     decider = stock(policy=lambda A: np.where(A[:, 2] > beyond, np.nan, 10.0)).fit(X, Y)
     assert np.isfinite(decider.policy_.entries[0].bound)
-
-
-def test_a_law_with_a_finite_bound_is_preferred_to_one_without():
-    realised, draws = np.arange(40.0), [np.arange(40), np.arange(30)]
-    lacking = np.where(np.arange(40) < 10, np.nan, 1.0)
-    without, other = (
-        Scored(Rule(), PlannedBy(name, (0.8,)), v, realised) for name, v in (("a", lacking), ("b", realised))
-    )
-    assert choose_planned_by([without, other], 0.1, draws) is other
-    assert choose_planned_by([other, without], 0.1, draws) is other
-    assert choose_planned_by([without, without], 0.1, draws) is without
 
 
 def test_calibration_that_fails_for_want_of_decisions_says_how_many_rows_have_none():

@@ -1,7 +1,7 @@
 """Write the model files of this release and the decisions they must give, for all later versions to read.
 
 One has a set of one size, one a set scaled by a predicted spread, one a guarded policy whose decisions and planned
-costs use every kind of distribution, one a path of plans for uncertain constraints.
+costs use every kind of distribution, one a path of policies for uncertain constraints.
 Run `python tests/files/make_model.py` once when a release is made.
 """
 
@@ -15,8 +15,7 @@ import cvxpy as cp
 import numpy as np
 
 import polyhedge as ph
-from polyhedge.planning.costs import PlanProblem
-from polyhedge.planning.levels import PlannedBy, PlannedCost
+from polyhedge.planning.costs import PlanningProblem
 from polyhedge.planning.policies import Rule, fit_planner
 from polyhedge.planning.residual_distributions import DISTRIBUTIONS, DevelopmentRows, fit_distribution
 from polyhedge.planning.risk import Risk
@@ -43,8 +42,7 @@ def fitted(X: np.ndarray, Y: np.ndarray) -> ph.RobustDecider:
 
 
 def planned(X: np.ndarray, Y: np.ndarray) -> ph.RobustDecider:
-    """Rules of three distributions and two more that policy the cost: a file knows them all, whichever a selection
-    would choose."""
+    """Three rules: a file knows them all, whichever a selection would choose."""
     problem = ph.problems.newsvendor(1.0, 3.0, 2)
     decider = ph.RobustDecider(problem, None, random_state=0).fit(X[:120], Y[:120])
     guard = decider.model_.family
@@ -52,10 +50,15 @@ def planned(X: np.ndarray, Y: np.ndarray) -> ph.RobustDecider:
         X[:120], decider.predictor_.predict(X[:120]), Y[:120], np.zeros((120, 0)), np.arange(120) % 5
     )
     distributions = {name: fit_distribution(name, rows, 0) for name in DISTRIBUTIONS}
-    rules = [Rule("marginal"), Rule("scaled", Risk(0.5)), Rule("uniform", Risk(0.9))]
+    rules = [Rule(), Rule("scaled", Risk(0.5)), Rule("uniform", Risk(0.9))]
     planners = tuple(
         fit_planner(
-            PlanProblem(problem), rule, distributions[str(rule.distribution)], rows.X, rows.centers, rows.values
+            PlanningProblem(problem),
+            rule,
+            rule.distribution and distributions[rule.distribution],
+            rows.X,
+            rows.centers,
+            rows.values,
         )
         for rule in rules
     )
@@ -63,12 +66,6 @@ def planned(X: np.ndarray, Y: np.ndarray) -> ph.RobustDecider:
         guard.policy,
         planners=planners,
         weights=(0.5, 0.25, 0.25),
-        costs=(
-            PlannedCost(distributions["scaled"], PlannedBy("scaled", (0.6, 0.8, 0.9), 2.0)),
-            PlannedCost(distributions["corrected"], PlannedBy("corrected", (0.8,))),
-            PlannedCost(distributions["weighted"], PlannedBy("weighted", (0.8,))),
-        ),
-        cost_weights=(0.5, 0.25, 0.25),
     )
     decider.model_ = replace(decider.model_, family=replace(guard, policy=policy))
     return decider

@@ -9,16 +9,16 @@ from sklearn.linear_model import LinearRegression
 
 import polyhedge as ph
 from polyhedge.planning import DevelopmentRows
-from polyhedge.planning.costs import PlanProblem
-from polyhedge.planning.forward import forward_folds, forward_predictions
+from polyhedge.planning.costs import PlanningProblem
+from polyhedge.planning.development import forward_folds, forward_predictions
 from polyhedge.planning.policies import Rule
 from polyhedge.planning.risk import Risk
-from polyhedge.planning.selection import Selection
+from polyhedge.planning.selection import scored_rules
 from polyhedge.predictors.regressor import as_predictor
 from polyhedge.problems import simplex_linear
 
 N = 240
-RULES = [Rule(), Rule("corrected", Risk(0.5))]
+RULES = [Rule(), Rule("scaled", Risk(0.5))]
 
 
 class LastSeen(RegressorMixin, BaseEstimator):
@@ -44,7 +44,7 @@ def forward_rows(X: np.ndarray, Y: np.ndarray) -> DevelopmentRows:
 
 
 @pytest.mark.parametrize("is_grouped", [False, True])
-def test_no_fold_is_judged_by_later_rows(is_grouped):
+def test_no_fold_is_scored_by_later_rows(is_grouped):
     X, Y = timed()
     groups = np.repeat(np.random.default_rng(1).permutation(N // 4), 4) if is_grouped else None
     folds = forward_folds(N, groups)
@@ -59,22 +59,21 @@ def test_no_fold_is_judged_by_later_rows(is_grouped):
         assert all(len(np.unique(folds[groups == one])) == 1 for one in np.unique(groups))
 
 
-def test_later_outcomes_do_not_change_how_earlier_rows_are_judged():
+def test_later_outcomes_do_not_change_how_earlier_rows_are_scored():
     X, Y = timed()
     is_last = forward_folds(N) == 4
     other = np.where(is_last[:, None], 5 - 2 * Y, Y)
-    seen = PlanProblem(simplex_linear([-0.08, 0.0]))
-    before, after = (Selection(seen, forward_rows(X, one), RULES, 0.8, 0).scored for one in (Y, other))
+    seen = PlanningProblem(simplex_linear([-0.08, 0.0]))
+    before, after = (scored_rules(seen, forward_rows(X, one), RULES, 0.8, 0) for one in (Y, other))
     n_earlier = int((~is_last & (forward_folds(N) > 0)).sum())
-    for own, changed in zip(before, after, strict=True):
-        for one, same in zip(own, changed, strict=True):
-            assert (one.planned[:n_earlier] == same.planned[:n_earlier]).all()
-            assert (one.realised[:n_earlier] == same.realised[:n_earlier]).all()
-            assert (one.realised[n_earlier:] != same.realised[n_earlier:]).any()
+    for one, same in zip(before, after, strict=True):
+        assert (one.planned[:n_earlier] == same.planned[:n_earlier]).all()
+        assert (one.realised[:n_earlier] == same.realised[:n_earlier]).all()
+        assert (one.realised[n_earlier:] != same.realised[n_earlier:]).any()
 
 
 @pytest.mark.parametrize("predictor", [LinearRegression(), "precomputed"])
-def test_contests_of_splits_in_time_look_back_and_others_do_not(predictor):
+def test_selections_of_splits_in_time_look_back_and_others_do_not(predictor):
     X, Y = timed(320)
     if predictor == "precomputed":
         X = Y + np.random.default_rng(2).normal(0, 0.3, Y.shape)
@@ -88,7 +87,7 @@ def test_contests_of_splits_in_time_look_back_and_others_do_not(predictor):
     assert scored["time"] == pytest.approx(2 / 3, abs=0.01)
 
 
-def test_few_rows_are_judged_both_ways_in_time_too():
+def test_few_rows_are_scored_both_ways_in_time_too():
     X, Y = timed(160)
     decider = ph.RobustDecider(simplex_linear([-0.08, 0.0]), LinearRegression(), split="time", random_state=0).fit(X, Y)
     assert decider.policy_.n_scored == len(decider.split_.train)

@@ -10,9 +10,8 @@ from sklearn.linear_model import LinearRegression
 
 import polyhedge as ph
 from polyhedge.planning import MarginPolicy, PolicyReport, margin_path
-from polyhedge.planning.costs import PlanProblem
-from polyhedge.planning.fullest_margins import fullest_margins
-from polyhedge.planning.margins import fit_margins
+from polyhedge.planning.costs import PlanningProblem
+from polyhedge.planning.margins import fit_margins, fullest_margins
 from polyhedge.planning.report import Entry
 from polyhedge.planning.residual_distributions import DevelopmentRows, fit_distribution
 
@@ -43,8 +42,8 @@ def path_of(problem: ph.DecisionProblem) -> MarginPolicy:
     X, Y = rows(150)
     samples = DevelopmentRows(X, centers_of(X), Y, np.zeros((150, 0)), np.arange(150) % 3)
     distribution = fit_distribution("scaled", samples, 0)
-    planner = fit_margins(PlanProblem(problem), distribution, 0.8, X, samples.centers, samples.values)
-    report = PolicyReport((Entry("margins", "scaled", 3.0, 2.0, 1.0),), 0.2, 0.5, 150, "did best")
+    planner = fit_margins(PlanningProblem(problem), distribution, 0.8, X, samples.centers, samples.values)
+    report = PolicyReport((Entry("margins", 3.0, 2.0, 1.0),), 0.2, 0.5, 150, "did best")
     return MarginPolicy(planner, (0.8, 1.5, 4.0), (0.5, 1.0, 2.0), 0.8, report)
 
 
@@ -82,7 +81,7 @@ def test_constraints_get_all_the_margin_there_is_room_for() -> None:
         assert (policy.status[~meets] == ph.Status.REFUSED).all()
         assert np.isfinite(policy.v[meets]).all()
         assert np.isnan(policy.z[~meets]).all()
-    np.testing.assert_array_equal(policies[2].z[own], z)
+    np.testing.assert_allclose(policies[2].z[own], z, rtol=0, atol=1e-9)
     assert (policies[2].z[own].sum(axis=1) >= policies[0].z[own].sum(axis=1) - 1e-9).all()
 
 
@@ -95,13 +94,13 @@ def test_they_are_a_function_of_the_row_alone() -> None:
         own = path.at(X[part], centers_of(X[part]), values[part])
         for step, policy in ((0, first), (2, last)):
             found = own.decide(step, np.arange(len(part)))
-            np.testing.assert_array_equal(found.z, policy.z[part])
-            np.testing.assert_array_equal(found.v, policy.v[part])
+            np.testing.assert_allclose(found.z, policy.z[part], rtol=0, atol=1e-9)
+            np.testing.assert_allclose(found.v, policy.v[part], rtol=0, atol=1e-9)
 
 
 def test_fit_promises_what_a_decision_can_keep_though_margins_have_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     # The largest decision keeps everything in 96 % of rows, and most rows have no room for the first margin.
-    monkeypatch.setattr(margin_path, "EVEN_DISTRIBUTIONS", ("scaled",))
+    monkeypatch.setattr(margin_path, "DISTRIBUTIONS", ("scaled",))
     problem, (X, Y), (new, came) = stock(11.2, 9.0), rows(260), rows(300, 22)
     decider = ph.RobustDecider(problem, LinearRegression(), random_state=0).fit(X, Y)
     found = decider.decide(new)

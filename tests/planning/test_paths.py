@@ -25,7 +25,7 @@ from polyhedge.app import cli
 from polyhedge.calibration import ByCategory
 from polyhedge.decisions import all_optimal
 from polyhedge.planning import MarginPolicy, PolicyReport, margin_path, path_from
-from polyhedge.planning.costs import PlanProblem
+from polyhedge.planning.costs import PlanningProblem
 from polyhedge.planning.margins import MarginPlanner, fit_margins, limits_of
 from polyhedge.planning.report import Entry
 from polyhedge.planning.residual_distributions import DevelopmentRows, ResidualDistribution, fit_distribution
@@ -65,7 +65,7 @@ HISTORY = rows(110)
 def decider() -> ph.RobustDecider:
     own = ph.RobustDecider(PROBLEM, LinearRegression(), guarantee="cost", alpha=0.2, random_state=0)
     with pytest.MonkeyPatch.context() as patch:  # a short selection: the choice is looked at elsewhere
-        patch.setattr(margin_path, "EVEN_DISTRIBUTIONS", ("scaled",))
+        patch.setattr(margin_path, "DISTRIBUTIONS", ("scaled",))
         return own.fit(*HISTORY)
 
 
@@ -220,14 +220,14 @@ def planner_of(problem: DecisionProblem, name: str = "scaled") -> tuple[MarginPl
     X, Y = rows(150, 3)
     centers = 1.5 + 0.3 * np.tanh(X)
     samples = DevelopmentRows(X, centers, Y, np.zeros((150, 0)), np.arange(150) % 3)
-    planner = fit_margins(PlanProblem(problem), fit_distribution(name, samples, 0), 0.8, X, centers, samples.values)
+    planner = fit_margins(PlanningProblem(problem), fit_distribution(name, samples, 0), 0.8, X, centers, samples.values)
     return planner, X[:6], centers[:6]
 
 
 def path_of(problem: DecisionProblem) -> tuple[MarginPolicy, Floats, Floats]:
     """A path of few steps without a selection, some rows and their centres."""
     planner, X, centers = planner_of(problem)
-    report = PolicyReport((Entry("margins", "scaled", 3.0, 2.0, 1.0),), 0.2, 0.5, 150, "did best")
+    report = PolicyReport((Entry("margins", 3.0, 2.0, 1.0),), 0.2, 0.5, 150, "did best")
     return MarginPolicy(planner, (0.3, 0.8, 1.5, 4.0), (0.5, 1.0, 1.5, 2.0), 0.8, report), X, centers
 
 
@@ -266,7 +266,7 @@ def test_margins_of_coupled_sums_are_the_same_in_decimal_units() -> None:
             uncertain_constraints=lambda z, u: [cp.sum(z / decision) >= cp.sum(u / outcome) - 6],
         )
         distribution, X = ResidualDistribution("uniform", points * outcome), np.zeros((40, 1))
-        planner = fit_margins(PlanProblem(problem), distribution, 0.8, X, centers * outcome, nothing)
+        planner = fit_margins(PlanningProblem(problem), distribution, 0.8, X, centers * outcome, nothing)
         contexts, scales = planner.contexts(X, centers * outcome, nothing)
         return np.asarray(planner.at(contexts, scales, np.full(40, 0.5), nothing)[0] / decision)
 
@@ -380,7 +380,7 @@ def test_promise_is_kept_on_fresh_rows_by_the_best_of_all_laws() -> None:
     decider = ph.RobustDecider(PROBLEM, guarantee="cost", random_state=0).fit(*rows(400))
     assert decider.model_.radii.n >= 100
     assert 0.75 < decider.evaluate(*rows(300, 6)).promise_held.value < 1
-    assert len({entry.planned_by for entry in decider.policy_.entries}) == 3
+    assert {entry.rule.split()[0] for entry in decider.policy_.entries} == {"uniform", "scaled"}
 
 
 def test_model_decides_the_same_after_a_file(decider: ph.RobustDecider, tmp_path: FilePath) -> None:
@@ -422,7 +422,7 @@ def test_cuts_of_a_path_must_fit_the_problem(decider: ph.RobustDecider) -> None:
         path_from(PROBLEM, state | {"cuts": cuts | {"A": cuts["A"][:, :1]}})
     with pytest.raises(ValueError, match="each of the"):
         path_from(PROBLEM, state | {"limits": limits | {"term": limits["term"] + 1}})
-    with pytest.raises(ValueError, match="number of its term"):
+    with pytest.raises(ValueError, match="each of one term"):
         path_from(PROBLEM, state | {"limits": limits | {"term": limits["term"] * 1.0}})
 
 
@@ -497,7 +497,7 @@ def test_parameters_of_the_problem_move_the_plan() -> None:
 def test_constraints_that_no_plan_keeps_are_told_as_such(
     most: float, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(margin_path, "EVEN_DISTRIBUTIONS", ("scaled",))  # a short selection, as above
+    monkeypatch.setattr(margin_path, "DISTRIBUTIONS", ("scaled",))  # a short selection, as above
     z = cp.Variable(2, nonneg=True)
     problem = DecisionProblem(
         decision=z,
@@ -587,7 +587,7 @@ def test_bound_grows_along_the_path_where_costs_are_skewed() -> None:
     X, Y = rng.normal(size=(150, 2)), np.column_stack([rng.gamma(1.0, 1.0, 150), rng.normal(2, 0.3, 150)])
     samples = DevelopmentRows(X, np.tile(Y.mean(axis=0), (150, 1)), Y, np.zeros((150, 0)), np.arange(150) % 3)
     planner = fit_margins(
-        PlanProblem(problem), fit_distribution("uniform", samples, 0), 0.6, X, samples.centers, samples.values
+        PlanningProblem(problem), fit_distribution("uniform", samples, 0), 0.6, X, samples.centers, samples.values
     )
     path = MarginPolicy(planner, (0.5, 2.0), (1.0, 9.0), 0.6, PolicyReport((), 0.2, 0.5, 1))
     placed = MarginPath(problem, as_predictor("precomputed", 2), path).at(samples.centers)

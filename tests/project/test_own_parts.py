@@ -30,8 +30,7 @@ from polyhedge.data import Split
 from polyhedge.diagnosing import diagnostics_of_radii
 from polyhedge.model import Record, calibrated_radii, fitted_model
 from polyhedge.monitoring.alarm import alarm_for
-from polyhedge.planning.costs import PlanProblem
-from polyhedge.planning.levels import PlannedBy, PlannedCost
+from polyhedge.planning.costs import PlanningProblem
 from polyhedge.planning.policies import Rule, fit_planner
 from polyhedge.planning.residual_distributions import DevelopmentRows, ResidualDistribution, fit_distribution
 from polyhedge.planning.risk import Risk
@@ -142,9 +141,8 @@ class Tilted(ph.Box):
 class LargerDistribution(ResidualDistribution):
     """Residuals of twice the size, which its state does not tell."""
 
-    def at(self, *given: Any) -> Any:
-        centers, scales = super().at(*given)
-        return centers, 2 * scales
+    def scales(self, *given: Any) -> Any:
+        return 2 * super().scales(*given)
 
 
 def with_rule(decider: ph.RobustDecider, change: str) -> ph.RobustDecider:
@@ -156,9 +154,8 @@ def with_rule(decider: ph.RobustDecider, change: str) -> ph.RobustDecider:
     distribution = fit_distribution("scaled", rows, 0)
     distribution = LargerDistribution(**vars(distribution)) if change == "distribution" else distribution
     rule = Rule("scaled", Risk(0.9, 0.3 if change == "rule" else 1.0))
-    planner = fit_planner(PlanProblem(family.problem), rule, distribution, X, predicted, rows.values)
-    cost = PlannedCost(distribution, PlannedBy("scaled", (0.9,), 0.0))
-    policy = replace(family.policy, planners=(planner,), weights=(1.0,), costs=(cost,), cost_weights=(1.0,))
+    planner = fit_planner(PlanningProblem(family.problem), rule, distribution, X, predicted, rows.values)
+    policy = replace(family.policy, planners=(planner,), weights=(1.0,), distribution=distribution)
     decider.model_ = replace(decider.model_, family=replace(family, policy=policy))
     return decider
 

@@ -122,8 +122,8 @@ def short_path() -> MarginPath:
         n_outcomes=2,
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(margin_path, "EVEN_DISTRIBUTIONS", ("scaled",))
-        patch.setattr(margin_path, "_JUDGED", 2)
+        patch.setattr(margin_path, "DISTRIBUTIONS", ("scaled",))
+        patch.setattr(margin_path, "_SCORED_ROWS", 2)
         policy = fit_path(problem, DEVELOPED, 0.1, 0.5, 0)
     policy = replace(policy, margins=policy.margins[::5], spreads=policy.spreads[::5])
     return MarginPath(problem, PREDICTOR, policy)

@@ -19,8 +19,7 @@ import scipy.sparse as sp
 import polyhedge as ph
 from polyhedge.learners import Samples, lower_bound
 from polyhedge.planning import PolicyReport, ScenarioPolicy
-from polyhedge.planning.costs import PlanProblem
-from polyhedge.planning.levels import PlannedCost
+from polyhedge.planning.costs import PlanningProblem
 from polyhedge.planning.policies import Rule, fit_planner
 from polyhedge.planning.report import Entry
 from polyhedge.planning.residual_distributions import ResidualDistribution
@@ -369,10 +368,10 @@ def plan_of(problem: ph.DecisionProblem, is_robust: bool) -> Any:
     if is_robust:
         predictor = ph.predictors.as_predictor("precomputed", 3)
         return SetPolicy(LearnedSet(problem, predictor, HULL), 0.1)
-    distribution, seen = ResidualDistribution("uniform", MANY[:9]), PlanProblem(problem)
+    distribution, seen = ResidualDistribution("uniform", MANY[:9]), PlanningProblem(problem)
     planner = fit_planner(seen, Rule("uniform"), distribution, MANY[:5], MANY[:5], np.zeros((5, 0)))
-    report = PolicyReport((Entry("mean", "uniform", 0.0, 0.0, 1.0),), 0.1, 0.5, 5)
-    return ScenarioPolicy(problem, (planner,), (1.0,), (PlannedCost.at_level(distribution, 0.8),), (1.0,), report)
+    report = PolicyReport((Entry("mean", 0.0, 0.0, 1.0),), 0.1, 0.5, 5)
+    return ScenarioPolicy(problem, (planner,), (1.0,), distribution, 0.8, report)
 
 
 @pytest.mark.parametrize("way", sorted(PLANNED))

@@ -1,11 +1,13 @@
-"""Policies: residual distributions, decision rules z(x), v(x) and paths of them, and the selection between them."""
+"""Policies: residual distributions, decision rules z(x) with planned costs v(x), their selection, and margin paths."""
 
+from polyhedge.planning.costs import MeanCost, mean_cost_from
 from polyhedge.planning.margin_path import MarginPolicy, fit_path, path_from
-from polyhedge.planning.mean_cost import MeanCost, mean_cost_from
-from polyhedge.planning.planned import ScenarioPolicy, fit_policy, policy_from
+from polyhedge.planning.policies import ScenarioPolicy, policy_from
 from polyhedge.planning.report import PolicyReport, report_from
-from polyhedge.planning.residual_distributions import DevelopmentRows
+from polyhedge.planning.residual_distributions import DevelopmentRows, ResidualDistribution
+from polyhedge.planning.selection import fit_policy
 from polyhedge.planning.ties import LeastMean, ties_from
+from polyhedge.planning.user_policy import UserPolicy
 
 __all__ = [
     "DevelopmentRows",
@@ -13,7 +15,9 @@ __all__ = [
     "MarginPolicy",
     "MeanCost",
     "PolicyReport",
+    "ResidualDistribution",
     "ScenarioPolicy",
+    "UserPolicy",
     "fit_path",
     "fit_policy",
     "mean_cost_from",

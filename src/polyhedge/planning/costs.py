@@ -1,30 +1,36 @@
-"""What a policy asks of a decision problem: its joint cost by pieces, and the cost of a decision alone."""
+"""What a policy asks of a decision problem: its joint cost by pieces, its cost over scenarios, its simplest form."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from polyhedge._support.validation import Array
-from polyhedge.planning.leaf_weights import weighted_quantiles
 from polyhedge.planning.programs import least_by_programs
-from polyhedge.planning.residual_distributions import PlacedDistribution
-from polyhedge.planning.risk import Cuts, JointCost, Risk, ranks_of
+from polyhedge.planning.residual_distributions import MOST_POINTS, is_sample, padded
+from polyhedge.planning.risk import Cuts, JointCost, Risk, rank_of
 from polyhedge.planning.separable import Separable, separable_of
 from polyhedge.problems import DecisionProblem
-from polyhedge.problems.feasible_set import QuadraticCost
 from polyhedge.problems.parameters import layout_of
 from polyhedge.problems.pieces import SumOfMaxima
+from polyhedge.regions import SetRegions
 
 MOST_KEPT = 256
-"""Values of parameters at which a problem is kept: as many rows are planned together where each has its own."""
+"""Values of parameters whose problems are kept: as many rows are planned together if each has its own."""
+
+
+def planned_level(alpha: float) -> float:
+    """The level of the quantile that is the planned cost.
+
+    It lies below 1 - alpha, so that the radius adds a common margin, and a little more evenly where costs are wide.
+    """
+    return max(1 - 2 * alpha, 0.5)
 
 
 @dataclass(frozen=True, eq=False)
-class PlanProblem:
+class PlanningProblem:
     """A decision problem as policies see it; contexts are [prediction, parameters]."""
 
     problem: DecisionProblem
@@ -36,12 +42,12 @@ class PlanProblem:
 
     @property
     def joint(self) -> SumOfMaxima:
-        """The joint part of the cost over [outcome, parameters]; an error where it is no sum of maxima."""
+        """The joint part of the cost over [outcome, parameters]; an error if it is no sum of maxima."""
         return self.problem.structure.maxima
 
     @cached_property
     def segment(self) -> tuple[Array, Array, Array] | None:
-        """The ends of the decisions and g_0 between them, where they lie on a segment and g_0 is quadratic."""
+        """The ends of the decisions and g_0 between them, if decisions lie on a segment and g_0 is quadratic."""
         if self.problem.parameters or not self.has_maxima:
             return None
         ends, base = self.problem.structure.ends, self.problem.structure.base
@@ -49,92 +55,81 @@ class PlanProblem:
 
     @cached_property
     def separable(self) -> Separable | None:
-        """The cost as one term a decision, where it falls apart so and decisions do not lie on a segment."""
-        return None if self.is_on_segment else separable_of(self.problem)
+        """The cost as one term a decision, if it is separable and decisions do not lie on a segment."""
+        return None if self.segment is not None else separable_of(self.problem)
 
     @property
-    def is_on_segment(self) -> bool:
-        """Whether decisions lie on a segment and g_0 is quadratic."""
-        return self.segment is not None
-
-    @property
-    def is_separable(self) -> bool:
-        """Whether the cost is one term a decision, and decisions do not lie on a segment."""
-        return self.separable is not None
+    def has_cuts(self) -> bool:
+        """Whether decisions are found by cuts: not if the cost has no pieces or is separable."""
+        return self.has_maxima and self.separable is None
 
     @property
     def is_integer(self) -> bool:
-        """Whether some decisions are whole, so that a mean of two decisions is none."""
+        """Whether some decisions are integers, so that a mean of two decisions is none."""
         return any(v.attributes.get("integer") or v.attributes.get("boolean") for v in self.problem.written.variables)
 
     @property
     def is_costly(self) -> bool:
-        """Whether every row needs a program made for it alone: with whole decisions, or parameters of its own."""
+        """Whether every row needs a program of its own: with integers, or parameters of the row."""
         return self.is_integer or bool(self.problem.parameters)
 
     @property
+    def is_coupled_sum(self) -> bool:
+        """Whether the cost is a sum of several maxima, not separable, and decisions lie on no segment."""
+        return self.has_cuts and len(self.joint.groups) > 1 and self.segment is None
+
+    @property
     def is_by_value(self) -> bool:
-        """Whether parameters enter in such a way that the cost may be a sum of maxima at each of their values alone."""
+        """Whether the cost may be a sum of maxima only once the values of its parameters are known."""
         return bool(self.problem.parameters) and not self.has_maxima
 
-    def at_value(self, value: Array) -> PlanProblem:
-        """The problem at one row's values (t,) of its parameters; the last ones are kept, each a program of its own."""
+    def at_value(self, value: Array) -> PlanningProblem:
+        """The problem at one row's values (t,) of its parameters; the last ones are kept."""
         key = np.ascontiguousarray(value, dtype=np.float64).tobytes()
         own = self._at_values.get(key)
         if own is None:
-            own = PlanProblem(self.problem.at_values(value))
+            own = PlanningProblem(self.problem.at_values(value))
             if len(self._at_values) >= MOST_KEPT:
                 self._at_values.clear()
             self._at_values[key] = own
         return own
 
     @cached_property
-    def _at_values(self) -> dict[bytes, PlanProblem]:
+    def _at_values(self) -> dict[bytes, PlanningProblem]:
         return {}
-
-    @property
-    def is_coupled_sum(self) -> bool:
-        """Whether the cost is a sum of several maxima that does not fall apart, and decisions lie on no segment."""
-        return self.has_maxima and len(self.joint.groups) > 1 and not (self.is_on_segment or self.is_separable)
-
-    @property
-    def has_linear_programs(self) -> bool:
-        """Whether a row's program is linear, and the same for all rows but for few numbers."""
-        return not self.is_costly and self.problem.feasible.program.is_linear
 
     def is_tail_of_sum(self, risk: Risk) -> bool:
         """Whether this risk is a tail that does not split into terms, although the cost does."""
         return self.is_coupled_sum and not risk.is_mean
 
     @cached_property
-    def _quadratic(self) -> QuadraticCost | None:
-        return self.problem.structure.own_cost if self.has_maxima else None
+    def relaxed(self) -> PlanningProblem:
+        """The problem without integers; itself where it has none, or where rows have parameters."""
+        can_relax = self.is_integer and not self.problem.parameters
+        return PlanningProblem(self.problem.relaxed()) if can_relax else self
 
     @cached_property
     def _usual(self) -> dict[bytes, Array]:
         return {}
 
     def usual_decision(self, context: Array) -> Array:
-        """The best decision (p,) at one context, not whole where that takes a search; zeros where there is none.
-
-        It is kept: rules of one distribution ask for the same.
-        """
+        """The best decision (p,) at one context, relaxed; zeros where there is none. Rules share it."""
         key = context.tobytes()
         if key not in self._usual:
-            problem, d = self.problem, self.problem.n_outcomes
-            if self.is_integer and not problem.parameters:
-                problem = problem.relaxed()
             cost = JointCost(self.joint, np.zeros((1, len(context))))
             M, term = cost.matrices, np.repeat(np.arange(len(cost.groups)), [len(group) for group in cost.groups])
             pieces = Cuts(M[:, :, 0], np.zeros(M.shape[:2]), M[:, :, 1:], term)
-            z = least_by_programs(problem, pieces, context[None], np.ones(1), context[None, d:], n_jobs=1)[0][0]
+            values = context[None, self.problem.n_outcomes :]
+            z = least_by_programs(self.relaxed.problem, pieces, context[None], np.ones(1), values, n_jobs=1)[0][0]
             self._usual[key] = z if np.isfinite(z).all() else np.zeros(len(z))
         return self._usual[key]
 
     def alone(self, z: Array, values: Array) -> Array:
-        """g_0 (N,): the cost of each decision (N, p) that no outcome enters, each row by itself; NaN without one."""
-        if self._quadratic is not None:
-            return _evaluate(self._quadratic, z)
+        """g_0 (N,): the part of the cost of decisions (N, p) that no outcome enters; NaN without a decision."""
+        quadratic = self.problem.structure.own_cost if self.has_maxima else None
+        if quadratic is not None:
+            constant = quadratic.offset + 0.5 * float(quadratic.l @ quadratic.D @ quadratic.l)
+            return np.asarray(constant + ((quadratic.slope + 0.5 * z @ quadratic.hessian) * z).sum(axis=1))
         problem, costs = self.problem, np.full(len(z), np.nan)
         there = np.isfinite(z).all(axis=1)
         nothing = np.zeros((int(there.sum()), problem.n_outcomes))
@@ -144,49 +139,71 @@ class PlanProblem:
 
     def evaluate(self, z: Array, outcomes: Array, values: Array) -> Array:
         """The cost (N,) at matching rows; NaN without a decision."""
-        if not self.has_maxima:
-            costs, there = np.full(len(z), np.nan), np.isfinite(z).all(axis=1)
-            costs[there] = self.problem.evaluate(z[there], outcomes[there], values[there])
-            return costs
-        return self.joint.evaluate(z, np.hstack([outcomes, values])) + self.alone(z, values)
+        if self.has_maxima:
+            return self.joint.evaluate(z, np.hstack([outcomes, values])) + self.alone(z, values)
+        costs, there = np.full(len(z), np.nan), np.isfinite(z).all(axis=1)
+        costs[there] = self.problem.evaluate(z[there], outcomes[there], values[there])
+        return costs
 
-    def sampled_costs(
-        self, z: Array, at: PlacedDistribution, values: Array, points: Array, levels: Sequence[float]
+    def planned_cost(
+        self, points: Array, level: float, z: Array, centers: Array, scales: Array, values: Array
     ) -> tuple[Array, Array]:
-        """Quantiles of these levels (N, T) and mean (N,) of the cost of each decision under the distribution with
-        these points.
+        """The quantile (N,) of this level of g(z(x), .) over the scenarios centers + scales * points, and its mean.
 
-        For costs that are known by their formula alone. Row by row, so that no row depends on the others. Outcomes at
-        which the formula has no value cannot come, and do not count; where none is left, there is no policy.
+        A cost that is known by its formula alone is evaluated row by row. Scenarios at which the formula has no value
+        do not count; where none is left, there is no planned cost.
         """
-        quantiles, mean = np.full((len(z), len(levels)), np.nan), np.full(len(z), np.nan)
+        if self.has_maxima:
+            cost = JointCost(self.joint, padded(points, values.shape[1]))
+            quantile, mean = cost.quantile(z, np.hstack([centers, values]), scales, level)
+            alone = self.alone(z, values)
+            return quantile + alone, mean + alone
+        quantile, mean = np.full(len(z), np.nan), np.full(len(z), np.nan)
         for i in np.flatnonzero(np.isfinite(z).all(axis=1)):
-            outcomes = at.centers[i] + at.scales[i] * points
-            own, known = (np.tile(row, (len(points), 1)) for row in (z[i], values[i]))
+            row = slice(i, i + 1)
+            if self.is_by_value and (own := self.at_value(values[i])).has_maxima:
+                at = z[row], centers[row], scales[row], np.zeros((1, 0))
+                quantile[row], mean[row] = own.planned_cost(points, level, *at)
+                continue
+            outcomes = centers[i] + scales[i] * points
+            repeated, known = (np.tile(one, (len(points), 1)) for one in (z[i], values[i]))
             with np.errstate(invalid="ignore"):
-                costs = self.evaluate(own, outcomes, known)
-            can_come = np.isfinite(costs)
-            if at.weights:
-                weights = at.weights[0][[i]].toarray()[0] * can_come
-                can_come &= weights > 0
-                weights = weights[can_come] / (weights.sum() or 1.0)
-            costs = costs[can_come]
-            if not len(costs):
-                continue
-            if at.weights:
-                quantiles[i], mean[i] = weighted_quantiles(costs[None], weights[None], levels)[0], weights @ costs
-                continue
-            costs.sort()
-            quantiles[i], mean[i] = costs[ranks_of(levels, len(costs))], costs.mean()
-        return quantiles, mean
+                costs = self.evaluate(repeated, outcomes, known)
+            costs = np.sort(costs[np.isfinite(costs)])
+            if len(costs):
+                quantile[i], mean[i] = costs[rank_of(level, len(costs))], costs.mean()
+        return quantile, mean
 
 
-def _evaluate(cost: QuadraticCost, z: Array) -> Array:
-    """One column after the other, so that a sum does not depend on the number of rows."""
-    H, total = cost.hessian, np.full(len(z), cost.offset + 0.5 * float(cost.l @ cost.D @ cost.l))
-    for i, slope in enumerate(cost.slope):
-        inner = np.full(len(z), slope)
-        for j in np.flatnonzero(H[i]):
-            inner = inner + 0.5 * H[i, j] * z[:, j]
-        total += inner * z[:, i]
-    return total
+@dataclass(frozen=True, eq=False)
+class MeanCost:
+    """The mean of g(z(x), f(x) + s(x) e_i) over residuals e_i: what decisions over a set are expected to cost.
+
+    Attributes
+    ----------
+    problem : what is decided.
+    points : (n, d) residuals, divided by the spread where there is one.
+    """
+
+    problem: DecisionProblem
+    points: Array
+
+    def at(self, placed: SetRegions, z: Array) -> Array:
+        """Mean costs (N,) of decisions (N, p) at rows of sets; NaN without a decision."""
+        values = np.zeros((len(z), 0)) if placed.values is None else placed.values
+        return self._seen.planned_cost(self.points, 0.5, z, placed.centers, placed.scales, values)[1]
+
+    @cached_property
+    def _seen(self) -> PlanningProblem:
+        return PlanningProblem(self.problem)
+
+
+def mean_cost_from(problem: DecisionProblem, points: Array | None) -> MeanCost | None:
+    """The mean cost over these residuals, None without any; a ValueError where no fit can have kept them."""
+    if points is None:
+        return None
+    if not is_sample(points, problem.n_outcomes) or not np.isfinite(points).all():
+        raise ValueError(
+            f"Costs are expected over at most {MOST_POINTS} finite residuals of {problem.n_outcomes} outcomes."
+        )
+    return MeanCost(problem, points)

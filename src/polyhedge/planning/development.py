@@ -1,4 +1,4 @@
-"""From rows to the guard of a policy: which rows develop it, which calibrate it, and who plans."""
+"""From rows to the guard of a policy: which rows develop it, which calibrate it, and how."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from polyhedge._support.validation import Array, Indices
 from polyhedge._support.warnings import Code, warn
 from polyhedge.data import Split, take_rows
 from polyhedge.data.splits import IndexArray, evenly_chosen, fold_of
-from polyhedge.planning.forward import FEWEST_FORWARD, forward_folds, forward_predictions
 from polyhedge.planning.margin_path import fit_path
 from polyhedge.planning.margins import takes_margins
-from polyhedge.planning.planned import fit_policy
-from polyhedge.planning.policy import fit_user_policy, is_trained_here
 from polyhedge.planning.residual_distributions import MOST_POINTS, DevelopmentRows
+from polyhedge.planning.selection import fit_policy
+from polyhedge.planning.user_policy import fit_user_policy, is_trained_here
 from polyhedge.predictors.regressor import Predictor, out_of_fold
 from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.regions import CostGuard, MarginPath, Policy, RegionFamily
@@ -35,6 +34,10 @@ megabyte."""
 _FEW = 100
 """Calibration rows below which learning rows serve better as such: the radius of fifty varies more than a distribution
 does."""
+
+
+FEWEST_FORWARD = 150
+"""Rows below which folds look both ways: predictors of a third of fewer say little about one of all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +128,7 @@ def fewest_for_policy(
 ) -> tuple[int, tuple[float, float]]:
     """The fewest units, n or more, with `needed` to plan with and to calibrate with, and the shares that these have.
 
-    Roles are those of `parts_of_plan`, for a predictor that is trained here.
+    Roles are those of `parts_of_policy`, for a predictor that is trained here.
 
     Parameters
     ----------
@@ -231,3 +234,38 @@ def _development_rows(
     return DevelopmentRows(
         take_rows(given.X, own), centers[kept], given.Y[own], given.values[own], blocks[kept], in_time
     )
+
+
+def forward_folds(n: int, groups: Any = None) -> Indices:
+    """The fold (n,) of each of n rows in time order; a group counts as being at the time of its last row.
+
+    Rows are cut into six equal parts, of which the first two are the first fold: it is only learned from.
+
+    Examples
+    --------
+    >>> forward_folds(12)
+    array([0, 0, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4])
+    """
+    last = np.arange(n)
+    if groups is not None:
+        labels, its_label = np.unique(groups, return_inverse=True)
+        last_of = np.zeros(len(labels), dtype=np.int64)
+        np.maximum.at(last_of, its_label, np.arange(n))
+        last = last_of[its_label]
+    return np.asarray(np.maximum(6 * last // n - 1, 0))
+
+
+def forward_predictions(
+    make: Callable[[], Predictor], X: Any, Y: Array, folds: Indices, groups: Any = None, weights: Array | None = None
+) -> Array:
+    """Predictions (n, d), each by a model of earlier folds; within the first, of its other rows."""
+    centers = np.empty(Y.shape)
+    for k in np.unique(folds):
+        own, before = np.flatnonzero(folds == k), np.flatnonzero(folds < k)
+        if not len(before):
+            labels, its_weights = (None if each is None else each[own] for each in (groups, weights))
+            centers[own] = out_of_fold(make, take_rows(X, own), Y[own], 3, labels, its_weights)
+            continue
+        its_weights = None if weights is None else weights[before]
+        centers[own] = make().fit(take_rows(X, before), Y[before], its_weights).predict(take_rows(X, own))
+    return centers

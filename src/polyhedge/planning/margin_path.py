@@ -20,19 +20,18 @@ from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.calibration import attained_rank
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.decisions import all_optimal
-from polyhedge.planning.costs import PlanProblem
-from polyhedge.planning.fullest_margins import fullest_margins
-from polyhedge.planning.levels import planned_level
-from polyhedge.planning.margins import MarginPlanner, Statuses, fit_margins, limits_of, takes_margins
+from polyhedge.planning.costs import PlanningProblem, planned_level
+from polyhedge.planning.margins import MarginPlanner, Statuses, fit_margins, fullest_margins, limits_of, takes_margins
+from polyhedge.planning.policies import checked_cuts
 from polyhedge.planning.report import Entry, PolicyReport, report_from
 from polyhedge.planning.residual_distributions import (
-    EVEN_DISTRIBUTIONS,
+    DISTRIBUTIONS,
     DevelopmentRows,
     distribution_from,
     fit_distribution,
 )
 from polyhedge.planning.risk import Cuts
-from polyhedge.planning.selection import first_least
+from polyhedge.planning.selection import COMPLEXITY_PENALTY, first_least
 from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.regions import PathPolicy, PlannedDecisions
 from polyhedge.regions.family import DEFAULT_WORK, Work
@@ -48,10 +47,8 @@ _MULTIPLES = (
     *(1.05, 1.09, 1.14, 1.21, 1.32, 1.55, 2.1, 4.0),
 )
 """The path in multiples of what was scored best: dense where calibration is expected to end, far enough for others."""
-_JUDGED, _JUDGED_IF_COSTLY = 20, 6
+_SCORED_ROWS = 20
 """Rows of a fold that are scored: each of them needs a program for every margin."""
-_COMPLEXITY_PENALTY = 0.1
-"""Share of the premium, over the square root of the number of rows, that each step of complexity must save."""
 _ROUNDING = 1e-10
 """What costs may be off by, as a share of the terms that they are sums of: a cost that is certain must be within v."""
 _MOST_STEPS, _MOST_CUTS = 100, 20_000
@@ -127,24 +124,10 @@ def path_from(problem: DecisionProblem, state: Mapping[str, Any]) -> MarginPolic
         raise ValueError(
             "A path has one distribution, and a problem with uncertain constraints and a cost of affine pieces."
         )
-    distribution, cuts, limits = (
-        distribution_from(state["distributions"][0], problem.n_outcomes),
-        Cuts(**state["cuts"]),
-        Cuts(**state["limits"]),
-    )
-    if distribution.name not in EVEN_DISTRIBUTIONS:
-        raise ValueError(
-            f"The distribution of a path must be one of {', '.join(EVEN_DISTRIBUTIONS)}, got {distribution.name}."
-        )
+    distribution = distribution_from(state["distributions"][0], problem.n_outcomes)
     n_rows = len(limits_of(problem))
     p, d = problem.n_decisions, problem.n_outcomes + sum(int(np.prod(each.shape)) for each in problem.parameters)
-    for one in (cuts, limits):
-        k = len(one)
-        wanted = [(k, 1 + p), (k, 1 + p), (k, 1 + p, d), (k,)]
-        if not 0 < k <= _MOST_CUTS or [part.shape for part in one.parts] != wanted:
-            raise ValueError("The cuts of a path must fit the decisions and outcomes of the problem.")
-    if any([part.dtype.kind for part in one.parts] != ["f", "f", "f", "i"] for one in (cuts, limits)):
-        raise ValueError("The cuts of a path must be numbers, each with the number of its term.")
+    cuts, limits = (checked_cuts(Cuts(**state[name]), p, d, _MOST_CUTS) for name in ("cuts", "limits"))
     if set(limits.term.tolist()) != set(range(n_rows)):
         raise ValueError(f"A path must have cuts of each of the {n_rows} uncertain constraint(s), and of no other.")
     margins, spreads = (tuple(float(one) for one in state[name][: _MOST_STEPS + 1]) for name in ("margins", "spreads"))
@@ -162,7 +145,7 @@ def path_from(problem: DecisionProblem, state: Mapping[str, Any]) -> MarginPolic
         )
     if state["reference"].shape != (d,) or not np.isfinite(state["reference"]).all():
         raise ValueError("The reference of a path must be one outcome with the problem's parameters.")
-    planner = MarginPlanner(PlanProblem(problem), distribution, cuts, limits, state["reference"])
+    planner = MarginPlanner(PlanningProblem(problem), distribution, cuts, limits, state["reference"])
     return MarginPolicy(planner, margins, spreads, level, report_from(state["report"]))
 
 
@@ -171,7 +154,7 @@ class MarginSteps:
 
     Where no decision has the margin of a step, the policy of the step before is taken, so that a path ends at the most
     cautious decision there is; where already the first step has none, every constraint gets as much of the margin as
-    there is room for (`fullest_margins.py`). Programs are solved when they are asked for, and their answers kept: the
+    there is room for (`fullest_margins`). Programs are solved when they are asked for, and their answers kept: the
     plan of a step does not depend on which others were asked for before.
     """
 
@@ -316,13 +299,13 @@ def fit_path(
     seed : of forests.
     scored_on : the same rows with other predictions and folds, for the choice alone; by default `rows`.
     """
-    seen, level = PlanProblem(problem), planned_level(alpha)
+    seen, level = PlanningProblem(problem), planned_level(alpha)
     scored = rows if scored_on is None else scored_on
     # A program with whole decisions takes many times as long, so that fewer rows are scored there, and one
     # distribution.
-    most = _JUDGED_IF_COSTLY if seen.is_costly else _JUDGED
+    most = 6 if seen.is_costly else _SCORED_ROWS
     folds = [(_some(own, most), rest) for own, rest in scored.folds()]
-    names = ("scaled",) if seen.is_costly else EVEN_DISTRIBUTIONS
+    names = ("scaled",) if seen.is_costly else DISTRIBUTIONS
 
     def planner_of(job: tuple[str, int]) -> MarginPlanner:
         name, k = job
@@ -357,7 +340,7 @@ def fit_path(
     )
 
 
-def _planner(seen: PlanProblem, name: str, rows: DevelopmentRows, level: float, seed: int) -> MarginPlanner:
+def _planner(seen: PlanningProblem, name: str, rows: DevelopmentRows, level: float, seed: int) -> MarginPlanner:
     distribution = fit_distribution(name, rows, seed)
     return fit_margins(seen, distribution, level, rows.X, rows.centers, rows.values)
 
@@ -405,8 +388,8 @@ def _best(entries: Sequence[_Tried], alpha: float, caution: float) -> _Tried:
     if not known:
         return replace(entries[0], margin=max(e.margin for e in entries))
     premium = max(known[0].bound(alpha) - known[0].cost(), 0.0)
-    step = _COMPLEXITY_PENALTY / np.sqrt(len(known[0].needed)) * premium
-    figures = np.array([e.figure(alpha, caution) + step * EVEN_DISTRIBUTIONS.index(e.distribution) for e in known])
+    step = COMPLEXITY_PENALTY / np.sqrt(len(known[0].needed)) * premium
+    figures = np.array([e.figure(alpha, caution) + step * DISTRIBUTIONS.index(e.distribution) for e in known])
     return known[first_least(figures, SELECTION_TIE * float(np.nanstd(known[0].realised)))]
 
 
@@ -414,8 +397,7 @@ def _report(entries: Sequence[_Tried], best: _Tried, alpha: float, caution: floa
     return PolicyReport(
         tuple(
             Entry(
-                f"{e.distribution} distribution, {e.margin:.3g} times the margin",
-                e.distribution,
+                f"{e.distribution} residuals, {e.margin:.3g} times the margin",
                 e.bound(alpha),
                 e.cost(),
                 1.0 * (e is best),

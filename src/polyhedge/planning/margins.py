@@ -5,9 +5,8 @@ $$z_t(x) = \arg\min_{z \in Z}\ g_0(z) + \mathrm{mean}_i\,[\,g(z, c + s\,e_i) - g
 
 The uncertain constraints are $h_r(z, u) \le 0$. The points $e_i$ of the distribution have mean zero here, c is the
 mean of the distribution at x and s its spread. At t = 0 the mean is trusted, and a larger t asks for more. The tail
-of a constraint is one
-convex and positively homogeneous function for all rows and all margins t (`risk.py`), so that cuts found once serve the
-whole path; the policy is the least over these cuts, hence a function of the row alone.
+of a constraint is one convex and positively homogeneous function for all rows and all margins t (`risk.py`), so that
+cuts found once serve the whole path.
 """
 
 from __future__ import annotations
@@ -21,14 +20,13 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from polyhedge._support.validation import Array, Indices
+from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.data import take_rows
 from polyhedge.data.splits import evenly_chosen
-from polyhedge.planning.costs import PlanProblem
-from polyhedge.planning.cutting import distinct_cuts, first_cuts, lacking_cuts
+from polyhedge.planning.costs import PlanningProblem
 from polyhedge.planning.programs import with_cuts
 from polyhedge.planning.residual_distributions import ResidualDistribution, padded
-from polyhedge.planning.risk import Cuts, JointCost, Risk
+from polyhedge.planning.risk import Cuts, JointCost, Risk, distinct_cuts, first_cuts, lacking_cuts
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.feasible_set import FeasibleProgram
 from polyhedge.robust.threads import in_order
@@ -58,7 +56,7 @@ class MarginPlanner:
     reference : (d + t,) a usual context, [prediction, parameters]; programs are set up there.
     """
 
-    problem: PlanProblem
+    problem: PlanningProblem
     distribution: ResidualDistribution
     cuts: Cuts
     limits: Cuts
@@ -95,8 +93,8 @@ class MarginPlanner:
 
     def contexts(self, X: Any, centers: Array, values: Array) -> tuple[Array, Array]:
         """[mean of the distribution, parameters] (N, d + t) and spreads (N,)."""
-        moved, scales = self.distribution.at(X, centers)
-        return np.hstack([moved + scales[:, None] * self.shift, values]), scales
+        scales = self.distribution.scales(X, centers)
+        return np.hstack([centers + scales[:, None] * self.shift, values]), scales
 
     def at(
         self, contexts: Array, scales: Array, margins: Array, values: Array, n_jobs: int | None = None
@@ -153,7 +151,7 @@ def limits_of(problem: DecisionProblem) -> list[Any]:
 
 
 def fit_margins(
-    problem: PlanProblem, distribution: ResidualDistribution, level: float, X: Any, centers: Array, values: Array
+    problem: PlanningProblem, distribution: ResidualDistribution, level: float, X: Any, centers: Array, values: Array
 ) -> MarginPlanner:
     """The planner with the cuts that an even choice of these rows needs, without whole decisions if there are such."""
     rows = evenly_chosen(len(centers), _ROWS)
@@ -162,14 +160,11 @@ def fit_margins(
     contexts, scales = bare.contexts(take_rows(X, rows), centers[rows], values)
     margins = np.resize(_MARGINS, len(rows))
     risks = [(bare.cost, Risk(), scales), *((c, Risk(level), scales * margins) for c in _constraints(problem, bare))]
-    all_cuts = [first_cuts(problem, cost, risk, contexts, sizes) for cost, risk, sizes in risks]
-    # Cuts hold for whole decisions and others alike, and programs without whole decisions are quick.
-    can_relax = problem.is_integer and not problem.problem.parameters
-    relaxed = PlanProblem(problem.problem.relaxed()) if can_relax else problem
+    all_cuts = [first_cuts(cost, risk, contexts, sizes, problem.usual_decision) for cost, risk, sizes in risks]
     is_open = np.ones(len(rows), dtype=bool)
     for _ in range(_ROUNDS):
         own = np.flatnonzero(is_open)
-        planner = replace(_with(bare, all_cuts, np.median(contexts, axis=0)), problem=relaxed)
+        planner = replace(_with(bare, all_cuts, np.median(contexts, axis=0)), problem=problem.relaxed)
         z, _ = planner.at(contexts[own], scales[own], margins[own], values[own], n_jobs=1)
         own, z = own[np.isfinite(z).all(axis=1)], z[np.isfinite(z).all(axis=1)]
         if not len(own):  # no row has a decision: its failure is told where it is decided
@@ -184,7 +179,7 @@ def fit_margins(
     return _with(bare, all_cuts, np.median(contexts, axis=0))
 
 
-def _constraints(problem: PlanProblem, bare: MarginPlanner) -> list[JointCost]:
+def _constraints(problem: PlanningProblem, bare: MarginPlanner) -> list[JointCost]:
     return [JointCost(total, bare.cost.points) for total in limits_of(problem.problem)]
 
 
@@ -230,7 +225,7 @@ class _Programs:
         changed = np.vstack([G, H])
         self.solver.change_rhs(self.rows, -changed[:, 0])
         if not len(self.entries):
-            return self.solver.solve_anew()
+            return self.solver.solve()
         return self.solver.solve_with(self.entries, changed[:, 1:][self.moving])
 
     def _set_up(self) -> None:
@@ -275,3 +270,62 @@ def with_limits(program: ConicProgram, feasible: FeasibleProgram, H: Array, rows
     A = sp.csr_array(sp.vstack([program.A, sp.csr_array(entries)]))
     b = np.concatenate([program.b, -H[:, 0]])
     return replace(program, A=A, b=b, cones=(*program.cones, Cone("nonneg", len(H))))
+
+
+@dataclass(frozen=True, eq=False)
+class Fullest:
+    """Margins that constraints can have.
+
+    Attributes
+    ----------
+    margins : (N, R) of each constraint; NaN where no decision keeps the constraints even without a margin.
+    is_proven : (N,) whether it is proven that there is no room for a notch more, or no decision.
+    """
+
+    margins: Array
+    is_proven: Mask
+
+
+def fullest_margins(
+    planner: MarginPlanner, contexts: Array, scales: Array, values: Array, most: float, n_jobs: int | None = None
+) -> Fullest:
+    """The fullest margins of N rows, up to `most`.
+
+    All constraints get the same margin as far as there is room. Those that stand in the way stay there, and the others
+    go on. Margins are multiples of a notch, 1/256 of `most`; every question is one program.
+    """
+    n, n_limits, notches = len(contexts), planner.n_limits, 2**8
+    counts, is_open = np.zeros((n, n_limits), dtype=np.int64), np.ones((n, n_limits), dtype=bool)
+    is_proven = np.ones(n, dtype=bool)
+
+    def has_one(rows: Indices, tried: Indices) -> Mask:
+        margins = most * (tried / notches)
+        z, status = planner.at(contexts[rows], scales[rows], margins, values[rows], n_jobs=n_jobs)
+        has_decision = np.isfinite(z).all(axis=1)
+        is_proven[rows[~has_decision & (status != Status.INFEASIBLE)]] = False
+        return np.asarray(has_decision)
+
+    everyone = np.arange(n)
+    has_any = has_one(everyone, counts)
+    rows = everyone[has_any]
+    while len(rows):  # a round closes one constraint or more of each of its rows
+        low = np.max(counts[rows] * is_open[rows], axis=1)
+        high = np.full(len(rows), notches)
+        is_whole = has_one(rows, np.where(is_open[rows], notches, counts[rows]))
+        low[is_whole] = notches
+        while (left := np.flatnonzero(high - low > 1)).size:
+            middle = (low[left] + high[left]) // 2
+            fits = has_one(rows[left], np.where(is_open[rows[left]], middle[:, None], counts[rows[left]]))
+            low[left], high[left] = np.where(fits, middle, low[left]), np.where(fits, high[left], middle)
+        counts[rows] = np.where(is_open[rows], low[:, None], counts[rows])
+        rows = rows[~is_whole]
+        could = np.zeros((len(rows), n_limits), dtype=bool)
+        for r in range(n_limits):
+            own = np.flatnonzero(is_open[rows, r])
+            more = counts[rows[own]]
+            more[:, r] += 1
+            could[own, r] = has_one(rows[own], more)
+        stays = (could == is_open[rows]).all(axis=1)  # each can, and not all together: there is no room for all
+        is_open[rows] = could & ~stays[:, None]
+        rows = rows[is_open[rows].any(axis=1)]
+    return Fullest(np.where(has_any[:, None], most * (counts / notches), np.nan), is_proven)

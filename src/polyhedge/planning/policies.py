@@ -1,73 +1,65 @@
-r"""Decision rules: what to do at a row when its distribution is known.
+r"""Scenario policies: z(x) of least risk over the scenarios of a residual distribution, and its planned cost v(x).
 
-$$z(x) = \arg\min_{z \in Z}\ g_0(z) + \rho_i\,[\,g(z, c(x) + s(x)\,e_i) - g_0(z)\,]$$
+$$z(x) = \arg\min_{z \in Z}\ g_0(z) + \rho_i\,[\,g(z, f(x) + s(x)\,e_i) - g_0(z)\,]$$
 
-The risk is known by cuts (`cutting.py`) that were found once and then kept: the policy is the least over these, hence a
-function of the row alone. Decisions on a segment are found for all rows at once, and so are those whose cost falls
-apart into a term a decision (`separable.py`); others by a program each. A cost without pieces is planned at the centre
-of the distribution.
+Separable costs are solved for all rows at once (`separable.py`), and so are decisions on a segment. Otherwise the risk
+is known by cuts (`risk.py`) that are found once and kept, and each row has a program (`programs.py`). A cost without
+pieces is minimised at the prediction.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.data import take_rows
 from polyhedge.data.splits import evenly_chosen
+from polyhedge.decisions import all_optimal
 from polyhedge.planning.corners import Corners
-from polyhedge.planning.costs import PlanProblem
-from polyhedge.planning.cutting import ENOUGH, Effort, RiskyCost, first_cuts, search_cuts
-from polyhedge.planning.line import least_on_segment
-from polyhedge.planning.programs import corners_of, least_by_programs
-from polyhedge.planning.residual_distributions import PlacedDistribution, ResidualDistribution, padded
-from polyhedge.planning.risk import Cuts, JointCost, Risk
-from polyhedge.planning.weighted import least_weighted
-from polyhedge.planning.worst_case import WorstCost, learned_set
+from polyhedge.planning.costs import MOST_KEPT, PlanningProblem
+from polyhedge.planning.programs import corners_of, least_by_programs, least_on_segment
+from polyhedge.planning.report import PolicyReport, report_from
+from polyhedge.planning.residual_distributions import (
+    DISTRIBUTIONS,
+    DevelopmentRows,
+    ResidualDistribution,
+    distribution_from,
+    fit_distribution,
+    padded,
+)
+from polyhedge.planning.risk import ENOUGH, Cuts, Effort, JointCost, Risk, first_cuts, search_cuts
+from polyhedge.problems import DecisionProblem
+from polyhedge.regions import DevelopedPolicy, PlannedDecisions
+from polyhedge.regions.family import DEFAULT_WORK, Work
 from polyhedge.robust.nominal import best_knowing
 from polyhedge.robust.threads import in_order
+from polyhedge.solvers.program import Status
 
-# How long cuts are looked for by rules that are used. Rows with parameters need a program each, made anew.
-_FOR_USE, _FOR_USE_ON_SEGMENT, _FOR_USE_IF_COSTLY = (
-    Effort(100, 15, ENOUGH),
-    Effort(300, 15, ENOUGH),
-    Effort(30, 15, ENOUGH),
-)
-# By rules that are only scored, one for each fold: choices between rules do not hang on more. On a segment cuts are
-# quick and sharper ones worth their time: with these, figures of rules are off by less than 0.001 on the newsvendor
-# task, a tenth of their noise, in two thirds of the time.
-_TO_JUDGE, _TO_JUDGE_ON_SEGMENT = Effort(30, 6, 5e-3), Effort(120, 15, 4e-4)
-# Tails of sums have many sides: cuts are looked for longer, and by scored rules at the scored rows themselves.
-_FOR_ONE_ROW = Effort(1, 30, ENOUGH)
-_SUMS_FOR_USE, _SUMS_TO_JUDGE = Effort(60, 20, 2e-3), Effort(60, 12, 2e-2)
+# How long cuts are looked for by rules that decide, and by rules that are only scored, one for each fold. On a segment
+# cuts are quick, and sharper ones are worth their time. Tails of sums have many sides, and rows with parameters need a
+# program each.
+_FOR_USE = {"segment": Effort(300, 15, ENOUGH), "sum": Effort(60, 20, 2e-3), "parameters": Effort(30, 15, ENOUGH)}
+_TO_SCORE = {"segment": Effort(120, 15, 4e-4), "sum": Effort(60, 12, 2e-2)}
+_MOST_RULES, _MOST_CUTS = 20, 20_000
+"""Rules, and cuts of each, that a file may have; selections have nine rules, fits found some thousand cuts."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What is minimised at a row: the cost at the prediction (distribution None), a risk under a distribution, or a
-    worst case.
-
-    Over a set the level of the risk is the share of the distribution's residuals that a set learned from them covers.
-    """
+    """What is minimised at a row: the cost at the prediction (distribution None), or a risk over scenarios."""
 
     distribution: str | None = None
     risk: Risk = field(default_factory=Risk)
-    is_over_set: bool = False
 
     def __str__(self) -> str:
         if self.distribution is None:
             return "trust the prediction"
-        if self.is_over_set:
-            return f"{self.distribution} distribution, worst case over a set"
-        return (
-            f"{self.distribution} residuals, mean"
-            if self.risk.is_mean
-            else f"{self.distribution} residuals, CVaR {self.risk.level:g}"
-        )
+        return f"{self.distribution} residuals, {'mean' if self.risk.is_mean else f'CVaR {self.risk.level:g}'}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,19 +69,15 @@ class Planner:
     Attributes
     ----------
     problem, rule, distribution : what is decided, and how.
-    cuts : lower bounds of the risk; None where the cost has no pieces, or falls apart into a term a decision.
-    starts : (J, d + t + 1) contexts and spreads of rows near whose plans those of others are looked for.
-    is_steady : whether a policy must not depend on the rows around, to the last bit: not where it is only scored.
-    has_plan : whether there is one: not where no set has a finite worst case.
+    cuts : lower bounds of the risk; None if the cost has no pieces or is separable.
+    starts : (J, d + t + 1) contexts and spreads of rows whose best vertices others start from.
     """
 
-    problem: PlanProblem
+    problem: PlanningProblem
     rule: Rule
     distribution: ResidualDistribution | None
     cuts: Cuts | None
     starts: Array = field(default_factory=lambda: np.zeros((0, 1)))
-    is_steady: bool = True
-    has_policy: bool = True
 
     def __call__(self, X: Any, centers: Array, values: Array, n_jobs: int | None = None) -> Array:
         """Decisions (N, p); NaN where there is none."""
@@ -97,82 +85,51 @@ class Planner:
 
     def proven(self, X: Any, centers: Array, values: Array, n_jobs: int | None = None) -> tuple[Array, Mask]:
         """Decisions (N, p), NaN where there is none, and where it is proven that the rule has no better one (N,)."""
-        if self.distribution is None:
-            return self._decided(PlacedDistribution(centers, np.ones(len(centers))), values, n_jobs)
-        z, is_best = np.empty((len(centers), self.problem.problem.n_decisions)), np.empty(len(centers), dtype=bool)
-        for part, at in self.distribution.parts(X, centers):
-            z[part], is_best[part] = self._decided(at, values[part], n_jobs)
-        return z, is_best
+        scales = np.ones(len(centers)) if self.distribution is None else self.distribution.scales(X, centers)
+        return self.at(centers, scales, values, n_jobs)
 
-    def at(self, at: PlacedDistribution, values: Array, n_jobs: int | None = None) -> Array:
-        """Decisions at rows where centres, spreads and weights of the distribution are known."""
-        return self._decided(at, values, n_jobs)[0]
+    def at(self, centers: Array, scales: Array, values: Array, n_jobs: int | None = None) -> tuple[Array, Mask]:
+        """The same where the spreads (N,) are known."""
+        seen, contexts = self.problem, np.hstack([centers, values])
+        if self.cuts is None:
+            if seen.separable is not None:
+                z = seen.separable.least(self._tables, contexts, scales)
+                return z, np.asarray(np.isfinite(z).all(axis=1))
+            if self.distribution is not None and seen.is_by_value:
+                return self._by_value(centers, scales, values, n_jobs)
+            z, _, is_best = best_knowing(seen.problem, centers, values)
+            return z, is_best
+        if seen.segment is not None:
+            z0, z1, base = seen.segment
+            t = least_on_segment(self.cuts, base, z0, z1, contexts, scales)
+            return np.asarray(z0 + t[:, None] * (z1 - z0)), np.ones(len(t), dtype=bool)
+        return least_by_programs(seen.problem, self.cuts, contexts, scales, values, n_jobs, self._corners)
 
     @cached_property
     def _tables(self) -> list[tuple[Array, Array]]:
-        separable = self.problem.separable
-        points = (
-            np.zeros((1, self.problem.problem.n_outcomes)) if self.distribution is None else self.distribution.points
-        )
-        return [] if separable is None else separable.tables(points, self.rule.risk)
+        assert self.problem.separable is not None
+        return self.problem.separable.tables(_points(self.problem, self.distribution), self.rule.risk)
 
     @cached_property
     def _corners(self) -> Corners | None:
-        if self.cuts is None or self.problem.is_on_segment:
-            return None
-        return corners_of(self.problem.problem, self.cuts, self.starts)
+        return None if self.cuts is None else corners_of(self.problem.problem, self.cuts, self.starts)
 
-    def _decided(self, at: PlacedDistribution, values: Array, n_jobs: int | None = None) -> tuple[Array, Mask]:
-        cuts, contexts, scales = self.cuts, np.hstack([at.centers, values]), at.scales
-        if not self.has_policy:
-            return np.full((len(scales), self.problem.problem.n_decisions), np.nan), np.zeros(len(scales), dtype=bool)
-        if at.weights and self.distribution is not None and self.problem.separable is not None:
-            z = least_weighted(self.problem.separable, self.distribution.points, contexts, at.weights)
-            return z, np.asarray(np.isfinite(z).all(axis=1))
-        if cuts is None and self.problem.separable is not None:
-            z = self.problem.separable.least(self._tables, contexts, scales)
-            return z, np.asarray(np.isfinite(z).all(axis=1))
-        if cuts is None and self.distribution is not None and self.problem.is_by_value:
-            return self._by_value(at, values, n_jobs)
-        if cuts is None:
-            z, _, is_best = best_knowing(self.problem.problem, at.centers, values)
-            return z, is_best
-        if self.problem.segment is not None:
-            z0, z1, base = self.problem.segment
-            t = least_on_segment(cuts, base, z0, z1, contexts, scales)
-            return np.asarray(z0 + t[:, None] * (z1 - z0)), np.ones(len(t), dtype=bool)
-        return least_by_programs(
-            self.problem.problem, cuts, contexts, scales, values, n_jobs, self._corners, self.is_steady
-        )
-
-    def _by_value(self, at: PlacedDistribution, values: Array, n_jobs: int | None) -> tuple[Array, Mask]:
+    def _by_value(self, centers: Array, scales: Array, values: Array, n_jobs: int | None) -> tuple[Array, Mask]:
         """Each row with the problem at its own values, and cuts of its own."""
 
         def decided(i: int) -> tuple[Array, Mask]:
-            there, nothing = PlacedDistribution(at.centers[[i]], at.scales[[i]]), np.zeros((1, 0))
-            own = planner_at(self.problem.at_value(values[i]), self.rule, self.distribution, there)
-            return own._decided(there, nothing, 1)
+            own, at, nothing = self.problem.at_value(values[i]), (centers[[i]], scales[[i]]), np.zeros((1, 0))
+            cuts = None
+            if own.has_cuts:
+                cuts = _found_cuts(own, self.rule, self.distribution, *at, nothing, Effort(1, 30, ENOUGH))
+            return Planner(own, self.rule, self.distribution, cuts).at(*at, nothing, 1)
 
-        z, is_best = zip(*in_order(decided, range(len(at.scales)), n_jobs=n_jobs), strict=True)
+        z, is_best = zip(*in_order(decided, range(len(scales)), n_jobs=n_jobs), strict=True)
         return np.vstack(z), np.concatenate(is_best)
 
 
-def planner_at(
-    problem: PlanProblem, rule: Rule, distribution: ResidualDistribution | None, at: PlacedDistribution
-) -> Planner:
-    """The rule for the rows at which a distribution is placed: all cuts that they need, of a problem without
-    parameters.
-    """
-    if not has_cuts(problem):
-        return Planner(problem, rule, distribution, None)
-    nothing = np.zeros((len(at.scales), 0))
-    points = np.zeros((1, at.centers.shape[1])) if distribution is None else distribution.points
-    cost, rows = JointCost(problem.joint, points), (at.centers, at.scales)
-    return Planner(problem, rule, distribution, _search(problem, rule, distribution, cost, rows, nothing, _FOR_ONE_ROW))
-
-
 def fit_planner(
-    problem: PlanProblem,
+    problem: PlanningProblem,
     rule: Rule,
     distribution: ResidualDistribution | None,
     X: Any,
@@ -181,82 +138,194 @@ def fit_planner(
     *,
     is_scored: bool = False,
 ) -> Planner:
-    """The rule with the cuts that an even choice of these rows needs, without whole decisions where there are such.
+    """The rule with the cuts that an even choice of these rows needs.
 
-    A planner that is only scored has cuts for fewer rows, and less sharp ones: it is made many times.
+    A planner that is only scored has cuts for fewer rows, and less sharp ones: it is made for every fold.
     """
-    if not has_cuts(problem):
+    if not problem.has_cuts:
         return Planner(problem, rule, distribution, None)
-    effort = _effort(problem, rule, is_scored)
+    kind = "segment" if problem.segment is not None else "sum" if problem.is_tail_of_sum(rule.risk) else ""
+    if is_scored:
+        effort = _TO_SCORE.get(kind, Effort(30, 6, 5e-3))
+    else:
+        effort = _FOR_USE.get(kind or ("parameters" if problem.problem.parameters else ""), Effort(100, 15, ENOUGH))
     rows = evenly_chosen(len(centers), effort.rows)
-    contexts, scales = _contexts(distribution, take_rows(X, rows), centers[rows], values[rows])
-    cost = _risky(problem, rule, distribution, X, centers, values)
-    if cost is None:
-        return Planner(problem, rule, distribution, None, has_policy=False)
-    cuts = _search(problem, rule, distribution, cost, (contexts, scales), values[rows], effort)
-    starts = np.zeros((0, 1)) if is_scored else np.column_stack([contexts, scales])
-    return Planner(problem, rule, distribution, cuts, starts, not is_scored)
+    centers, values = centers[rows], values[rows]
+    scales = np.ones(len(rows)) if distribution is None else distribution.scales(take_rows(X, rows), centers)
+    cuts = _found_cuts(problem, rule, distribution, centers, scales, values, effort)
+    starts = np.zeros((0, 1)) if is_scored else np.column_stack([centers, values, scales])
+    return Planner(problem, rule, distribution, cuts, starts)
 
 
-def _search(
-    problem: PlanProblem,
+def _found_cuts(
+    problem: PlanningProblem,
     rule: Rule,
     distribution: ResidualDistribution | None,
-    cost: RiskyCost,
-    rows: tuple[Array, Array],
+    centers: Array,
+    scales: Array,
     values: Array,
     effort: Effort,
 ) -> Cuts:
-    """Cuts of the rule's risk at rows, given by their contexts (N, d + t) and spreads (N,)."""
-    contexts, scales = rows
-    # Cuts hold for whole decisions and others alike, and programs without whole decisions are quick.
-    can_relax = problem.is_integer and not problem.problem.parameters
-    relaxed, d = PlanProblem(problem.problem.relaxed()) if can_relax else problem, problem.problem.n_outcomes
+    """Cuts of the rule's risk at rows; those of the relaxation serve integers too, and are quickly found."""
+    relaxed, contexts = problem.relaxed, np.hstack([centers, values])
+    cost = JointCost(problem.joint, padded(_points(problem, distribution), values.shape[1]))
 
     def decided(cuts: Cuts, own: Indices) -> Array:
-        # A map of corners would be made anew with every cut: these few rows have programs of their own.
-        at = PlacedDistribution(contexts[own, :d], scales[own])
-        return Planner(relaxed, rule, distribution, cuts, is_steady=False).at(at, values[own], n_jobs=1)
+        return Planner(relaxed, rule, distribution, cuts).at(centers[own], scales[own], values[own], n_jobs=1)[0]
 
     def alone(z: Array, own: Indices) -> Array:
         return relaxed.alone(z, values[own])
 
-    first = first_cuts(problem, cost, rule.risk, contexts, scales)
+    first = first_cuts(cost, rule.risk, contexts, scales, problem.usual_decision)
     inner = alone if problem.is_tail_of_sum(rule.risk) else None
-    return search_cuts(cost, rule.risk, rows, first, effort, decided, inner)
+    return search_cuts(cost, rule.risk, (contexts, scales), first, effort, decided, inner)
 
 
-def _effort(problem: PlanProblem, rule: Rule, is_scored: bool) -> Effort:
-    if problem.is_on_segment:
-        return _TO_JUDGE_ON_SEGMENT if is_scored else _FOR_USE_ON_SEGMENT
-    if problem.is_tail_of_sum(rule.risk):
-        return _SUMS_TO_JUDGE if is_scored else _SUMS_FOR_USE
-    if is_scored:
-        return _TO_JUDGE
-    return _FOR_USE_IF_COSTLY if problem.problem.parameters else _FOR_USE
+def _points(problem: PlanningProblem, distribution: ResidualDistribution | None) -> Array:
+    return np.zeros((1, problem.problem.n_outcomes)) if distribution is None else distribution.points
 
 
-def _risky(
-    problem: PlanProblem, rule: Rule, distribution: ResidualDistribution | None, X: Any, centers: Array, values: Array
-) -> RiskyCost | None:
-    """The cost as the rule sees it: at the prediction, over a distribution, or over a set learned from it, if there is
-    one.
+@dataclass(frozen=True, eq=False)
+class ScenarioPolicy(DevelopedPolicy):
+    """z(x) is the mean of the decisions of some rules, v(x) a quantile of its cost over scenarios.
+
+    Attributes
+    ----------
+    problem : what is decided.
+    planners : rules with their distributions and cuts.
+    weights : (k,) of their decisions, with sum 1.
+    distribution, level : whose quantile is the planned cost, and of which level.
+    report : how the policy was selected.
     """
-    n_values = values.shape[1]
-    if distribution is None:
-        return JointCost(problem.joint, np.zeros((1, centers.shape[1] + n_values)))
-    cost = JointCost(problem.joint, padded(distribution.points, n_values))
-    if not rule.is_over_set:
-        return cost
-    shape = learned_set(problem.problem, distribution.points, distribution.at(X, centers)[0], rule.risk.level)
-    return None if shape is None else WorstCost(cost, shape)
+
+    problem: DecisionProblem
+    planners: tuple[Planner, ...]
+    weights: tuple[float, ...]
+    distribution: ResidualDistribution
+    level: float
+    report: PolicyReport
+    kind: ClassVar[str] = "scenarios"
+
+    def decide(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> PlannedDecisions:
+        """Decisions, planned and expected costs of N rows."""
+        n, seen = len(centers), self.planners[0].problem
+        # Problems at the values of a row's parameters are kept while all rules look at them, part after part.
+        step = MOST_KEPT if seen.is_by_value else max(n, 1)
+        z, is_best = np.zeros((n, self.problem.n_decisions)), np.ones(n, dtype=bool)
+        v, expected = np.zeros(n), np.zeros(n)
+        for k in range(0, n, step):
+            part = slice(k, min(k + step, n))
+            X = features if step >= n else take_rows(features, np.arange(n)[part])
+            at = centers[part], values[part]
+            for weight, planner in zip(self.weights, self.planners, strict=True):
+                own, is_proven = planner.proven(X, *at, work.n_jobs)
+                z[part] += weight * own
+                is_best[part] &= is_proven
+            scales = self.distribution.scales(X, centers[part])
+            planned = seen.planned_cost(self.distribution.points, self.level, z[part], at[0], scales, at[1])
+            v[part], expected[part] = planned
+            if work.progress is not None:
+                work.progress(part.stop, n)
+        status, detail = all_optimal(n), [""] * n
+        for i in np.flatnonzero(~is_best):
+            status[i] = Status.STOPPED_EARLY
+            detail[i] = "A solver could not prove that no decision is better by the policy"
+        for i in np.flatnonzero(~np.isfinite(z).all(axis=1) | ~np.isfinite(v)):
+            status[i] = Status.FAILED
+            detail[i] = "The policy has no decision there. Check the constraints and the prediction"
+        return PlannedDecisions(z, v, status, tuple(detail) if any(detail) else (), expected)
+
+    def outcomes(self, features: Any, centers: Array) -> Iterator[Array]:
+        """Row by row the scenarios (n, d) of the planned cost."""
+        return self.distribution.outcomes(features, centers)
+
+    def refitted(self, rows: DevelopmentRows, seed: int) -> ScenarioPolicy:
+        """The same rules with the same weights, from other development rows: nothing is selected again."""
+        rules, report = [planner.rule for planner in self.planners], self.report
+        return fit_rules(self.planners[0].problem, rules, self.weights, rows, self.level, seed, report)
+
+    def state(self) -> Mapping[str, Any]:
+        """Numbers, texts and arrays from which `policy_from` makes the same policy."""
+        used = [self.distribution, *(planner.distribution for planner in self.planners)]
+        return {
+            "report": self.report.state(),
+            "level": self.level,
+            "planned_by": self.distribution.name,
+            "distributions": list({one.name: one.state() for one in used if one is not None}.values()),
+            "planners": [
+                {
+                    "distribution": planner.rule.distribution,
+                    "risk": planner.rule.risk.level,
+                    "weight": weight,
+                    "cuts": None if planner.cuts is None else vars(planner.cuts),
+                    "starts": planner.starts,
+                }
+                for weight, planner in zip(self.weights, self.planners, strict=True)
+            ],
+        }
 
 
-def has_cuts(problem: PlanProblem) -> bool:
-    """Whether the rule decides by cuts: not where the cost has no pieces or falls apart."""
-    return problem.has_maxima and not problem.is_separable
+def fit_rules(
+    problem: PlanningProblem,
+    rules: list[Rule],
+    weights: tuple[float, ...],
+    rows: DevelopmentRows,
+    level: float,
+    seed: int,
+    report: PolicyReport,
+) -> ScenarioPolicy:
+    """The policy of these rules, with distributions and cuts from all of these rows."""
+    names = {"scaled", *(rule.distribution for rule in rules if rule.distribution is not None)}
+    fitted = {name: fit_distribution(name, rows, seed) for name in names}
+    planners = []
+    for rule in rules:
+        distribution = None if rule.distribution is None else fitted[rule.distribution]
+        planners.append(fit_planner(problem, rule, distribution, rows.X, rows.centers, rows.values))
+    return ScenarioPolicy(problem.problem, tuple(planners), weights, fitted["scaled"], level, report)
 
 
-def _contexts(distribution: ResidualDistribution | None, X: Any, centers: Array, values: Array) -> tuple[Array, Array]:
-    moved, scales = (centers, np.ones(len(centers))) if distribution is None else distribution.at(X, centers)
-    return np.hstack([moved, values]), scales
+def policy_from(problem: DecisionProblem, state: Mapping[str, Any]) -> ScenarioPolicy:
+    """The policy of this problem with this state; a ValueError where no fit can have made it."""
+    if len(state["distributions"]) > len(DISTRIBUTIONS) or not 0 < len(state["planners"]) <= _MOST_RULES:
+        raise ValueError(f"A policy has at most {len(DISTRIBUTIONS)} distributions, and {_MOST_RULES} rules.")
+    distributions = {one["name"]: distribution_from(one, problem.n_outcomes) for one in state["distributions"]}
+    seen, level = PlanningProblem(problem), float(state["level"])
+    planners = tuple(_planner_from(seen, one, distributions) for one in state["planners"])
+    weights = tuple(float(one["weight"]) for one in state["planners"])
+    if seen.is_integer and len(planners) > 1:
+        raise ValueError("A policy of integer decisions has one rule: a mean of integers need not be an integer.")
+    if not (np.isclose(sum(weights), 1.0) and min(weights) > 0):
+        raise ValueError("The weights of a policy must be positive with sum 1.")
+    if not 0 < level < 1:
+        raise ValueError(f"The level of a planned cost must lie between 0 and 1, got {level}.")
+    distribution = distributions[state["planned_by"]]
+    return ScenarioPolicy(problem, planners, weights, distribution, level, report_from(state["report"]))
+
+
+def _planner_from(
+    seen: PlanningProblem, state: Mapping[str, Any], distributions: Mapping[str, ResidualDistribution]
+) -> Planner:
+    name, risk, cuts, starts = state["distribution"], float(state["risk"]), None, state["starts"]
+    problem = seen.problem
+    p, d = problem.n_decisions, problem.n_outcomes + sum(int(np.prod(each.shape)) for each in problem.parameters)
+    if (state["cuts"] is not None) != seen.has_cuts:
+        raise ValueError("A rule must have cuts if the cost has pieces and is not separable, and only then.")
+    if state["cuts"] is not None:
+        cuts = checked_cuts(Cuts(**state["cuts"]), p, d, _MOST_CUTS)
+        if cuts.term.min() < 0 or int(cuts.term.max()) > len(seen.joint.groups):
+            raise ValueError("The cuts of a rule must each be of one term of the cost.")
+    if not 0 <= risk < 1:
+        raise ValueError(f"The level of a tail must lie in [0, 1), got {risk}.")
+    if starts.dtype.kind != "f" or starts.ndim != 2 or (len(starts) and starts.shape[1] != d + 1):
+        raise ValueError(f"The starts of a rule must be rows of {d + 1} numbers, a context and its spread.")
+    return Planner(seen, Rule(name, Risk(risk)), None if name is None else distributions[name], cuts, starts)
+
+
+def checked_cuts(cuts: Cuts, p: int, d: int, most: int) -> Cuts:
+    """The cuts, if they are numbers that fit p decisions and contexts of d numbers; else a ValueError."""
+    k = len(cuts)
+    wanted = [(k, 1 + p), (k, 1 + p), (k, 1 + p, d), (k,)]
+    kinds = [part.dtype.kind for part in cuts.parts]
+    if not 0 < k <= most or [part.shape for part in cuts.parts] != wanted or kinds != ["f", "f", "f", "i"]:
+        raise ValueError("Cuts must be numbers that fit the decisions and outcomes of the problem, each of one term.")
+    return cuts

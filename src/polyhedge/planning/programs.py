@@ -1,13 +1,13 @@
-r"""Policies by a program for each row: the least $g_0(z) + \eta$ over Z and the cuts $\eta \ge [1, z]^\top G_k$.
+r"""Decisions of least risk by cuts: the least $g_0(z) + \eta$ over Z with $\eta \ge [1, z]^\top G_k$ for every cut k.
 
 Of equally good decisions the one with the least $\sum_j r_j s_j z_j$ is taken, where $s_j$ is by how much the slopes of
 the cuts in $z_j$ differ, and the weights $r_j$ grow with j: rounding must not choose, or units would. A small share of
 this sum is part of every objective.
 
-Every row starts from the same place, so that its policy is a function of the row alone: no basis, no solution of
-another row is carried over. Where outcomes do not multiply decisions, only right-hand sides change from row to row.
-Where the cost has one piece, cuts are the same at all rows and only prices change: then rows walk over the corners of
-one program (`corners.py`), and those that do not arrive are solved like all others.
+Where outcomes do not multiply decisions, only right-hand sides change from row to row. Where the cost has one piece,
+cuts are the same at all rows and only prices change: rows then share the vertices of one program (`corners.py`), and
+those whose vertex is not found there are solved like all others. Where decisions lie on a segment, every cut is a line,
+and all rows are solved together by bisection.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import replace
 import numpy as np
 import scipy.sparse as sp
 
+from polyhedge._support.tolerances import ROUNDING, TIE
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.planning.corners import Corners, MovingProgram
 from polyhedge.planning.risk import Cuts
@@ -28,9 +29,7 @@ from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status, row_
 from polyhedge.solvers.solve import solve
 
 _PART = 64
-"""Rows that one solver takes, one after the other, each from its beginning."""
-
-
+"""Rows that one solver takes, one after the other."""
 _MOSTLY_FIXED = 2.0**-7
 """Share of costs up to which what is decided counts as little beside what is fixed: solvers tell nine digits."""
 _WALKED = 2**16
@@ -41,6 +40,128 @@ _NO_SLOPE = 1e-13
 """Share of the largest slope of a decision below which others are what rounding left of 0.
 
 Units would blow a row of such slopes up to 1e11 beside others of 1, and HiGHS would end without an answer."""
+# Halvings of the segment: 2^-24 of its length is below what a solver would tell apart.
+_HALVINGS = 24
+# Halvings after which rows whose least cost is known by then are left alone: nine of ten after the first of these.
+_LOOKS = (6, 9, 12, 16)
+_LINES_TOGETHER = 2**18
+"""Lines of all rows that are looked at together: some megabytes, which stay in a near cache."""
+
+
+def least_on_segment(cuts: Cuts, base: Array, z0: Array, z1: Array, centers: Array, scales: Array) -> Array:
+    """Positions t (N,) in [0, 1] with the least base'(1, t, t^2) + max_k of the cuts at z0 + t (z1 - z0)."""
+    ends = np.stack([np.append(1.0, z0), np.append(0.0, z1 - z0)])
+    # Every cut is a line in t; its height and slope are affine in (1, s, c).
+    lines = np.stack([np.vstack([cuts.A @ e, cuts.B @ e, np.einsum("kid,i->dk", cuts.C, e)]) for e in ends])
+    positions, step = np.empty(len(centers)), max(_LINES_TOGETHER // len(cuts), 1)
+    for k in range(0, len(centers), step):
+        at = centers[k : k + step], scales[k : k + step]
+        positions[k : k + step] = _bisect(
+            [(_lines_at(lines[0][:, own], *at), _lines_at(lines[1][:, own], *at)) for own in cuts.terms], base
+        )
+    return positions
+
+
+def _lines_at(coefficients: Array, centers: Array, scales: Array) -> Array:
+    total = coefficients[0] + scales[:, None] * coefficients[1]
+    for j in range(centers.shape[1]):
+        total += centers[:, [j]] * coefficients[2 + j]
+    return total
+
+
+def _bisect(terms: list[tuple[Array, Array]], base: Array) -> Array:
+    """The ends where the cost falls towards them; between them, where no end is best, by halving."""
+    n = len(terms[0][0])
+    left, right = _end(terms, 0.0, 1.0), _end(terms, 1.0, -1.0)
+    flat = TIE * sum((_largest(slopes) for _, slopes in terms), np.full(n, np.abs(base[1:]).max()))
+    stays, leaves = left[1] + base[1] >= -flat, right[1] + base[1] + 2 * base[2] <= flat
+    positions, inner = np.where(stays, 0.0, 1.0), np.flatnonzero(~(stays | leaves))
+    if len(inner):
+        own = [(heights[inner], slopes[inner]) for heights, slopes in terms]
+        positions[inner] = _between(own, base, flat[inner], left[:, inner], right[:, inner])
+    return positions
+
+
+def _between(terms: list[tuple[Array, Array]], base: Array, flat: Array, left: Array, right: Array) -> Array:
+    """Halve by the slope of the lines on top; end where those on both sides cross."""
+    positions, rows = np.empty(len(flat)), np.arange(len(flat))
+    low, high = np.zeros(len(flat)), np.ones(len(flat))
+    for step in range(_HALVINGS):
+        middle = (low + high) / 2
+        top = _top(terms, middle)
+        rises = top[1] + base[1] + 2 * base[2] * middle >= -flat
+        high, right = np.where(rises, middle, high), np.where(rises, top, right)
+        low, left = np.where(rises, low, middle), np.where(rises, left, top)
+        if step in _LOOKS:
+            is_known, least = _known_least(terms, base, flat, left, right)
+            positions[rows[is_known]] = np.clip(least, low, high)[is_known]
+            rest = np.flatnonzero(~is_known)
+            if not len(rest):
+                return positions
+            rows, flat, left, right = rows[rest], flat[rest], left[:, rest], right[:, rest]
+            low, high = low[rest], high[rest]
+            terms = [(heights[rest], slopes[rest]) for heights, slopes in terms]
+    crossing = _crossing(left, right)
+    positions[rows] = np.where(np.isfinite(crossing), np.clip(crossing, low, high), (low + high) / 2)
+    return positions
+
+
+def _known_least(
+    terms: list[tuple[Array, Array]], base: Array, flat: Array, left: Array, right: Array
+) -> tuple[Mask, Array]:
+    """Where (N,) the least is known by the lines on both sides, and its positions (N,).
+
+    It lies where they cross, or where one of them and g_0 together are level, if no other line is on top there: further
+    halvings would end there too.
+    """
+    at = _crossing(left, right)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        level = -(base[1] + np.stack([left[1], right[1]])) / (2 * base[2])
+    before = ~(left[1] + base[1] + 2 * base[2] * at < -flat)
+    behind = right[1] + base[1] + 2 * base[2] * at < -flat
+    at = np.where(before, level[0], np.where(behind, level[1], at))
+    is_known = np.isfinite(at)
+    at = np.where(is_known, at, 0.0)
+    top = _top(terms, at)
+    return is_known & ((top == left).all(axis=0) | (top == right).all(axis=0)), at
+
+
+def _crossing(left: Array, right: Array) -> Array:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray((left[0] - right[0]) / (right[1] - left[1]))
+
+
+def _end(terms: list[tuple[Array, Array]], t: float, side: float) -> Array:
+    """Height and slope (2, N) at an end: of lines that are on top together, those on top beyond it on this side."""
+    total = np.zeros((2, len(terms[0][0])))
+    for heights, slopes in terms:
+        at = heights + t * slopes
+        highest, lowest = at.max(axis=1), at.min(axis=1)
+        same = TIE * (highest - lowest) + ROUNDING * np.maximum(highest, -lowest)
+        tied = at >= (highest - same)[:, None]
+        own = side * np.where(tied, side * slopes, -np.inf).max(axis=1)
+        total += np.stack([highest - t * own, own])
+    return total
+
+
+def _largest(numbers: Array) -> Array:
+    """The largest size in each row (N,)."""
+    return np.asarray(np.maximum(numbers.max(axis=1), -numbers.min(axis=1)))
+
+
+def _top(terms: list[tuple[Array, Array]], t: Array) -> Array:
+    """Height and slope (2, N) of the sum of the lines that are on top at t."""
+    total = np.zeros((2, len(t)))
+    for heights, slopes in terms:
+        if heights.shape[1] == 1:
+            total += heights[:, 0], slopes[:, 0]
+            continue
+        lines = t[:, None] * slopes
+        lines += heights
+        top = lines.argmax(axis=1) + np.arange(0, heights.size, heights.shape[1])
+        total[0] += heights.take(top)
+        total[1] += slopes.take(top)
+    return total
 
 
 def corners_of(problem: DecisionProblem, cuts: Cuts, starts: Array) -> Corners | None:
@@ -50,8 +171,8 @@ def corners_of(problem: DecisionProblem, cuts: Cuts, starts: Array) -> Corners |
     """
     if problem.parameters or not len(starts):
         return None
-    way = _way(problem, cuts)
-    return way.corners(starts) if isinstance(way, _PricesChange) else None
+    program = _program_of(problem, cuts)
+    return program.corners(starts) if isinstance(program, _PricesChange) else None
 
 
 def least_by_programs(
@@ -62,13 +183,11 @@ def least_by_programs(
     values: Array,
     n_jobs: int | None = None,
     corners: Corners | None = None,
-    is_steady: bool = True,
 ) -> tuple[Array, Mask]:
     """Decisions (N, p) with the least cost over the cuts, NaN where there is none, and where this is proven (N,).
 
-    Where they need not be steady, a linear program begins where the one of the row before ended: many times faster, and
-    ties are broken by the row's neighbours in its part. No solver is believed: a point that breaks a limit is none, and
-    only multipliers prove that it is the least.
+    A linear program starts from the basis of the row before: the sum that breaks ties leaves one best decision. No
+    solver is believed: a point that breaks a limit is none, and only multipliers prove that it is the least.
     """
     z, is_best = np.full((len(centers), problem.n_decisions), np.nan), np.zeros(len(centers), dtype=bool)
     if corners is not None:
@@ -81,7 +200,7 @@ def least_by_programs(
     parts = [rest[k : k + _PART] for k in range(0, len(rest), _PART)]
 
     def work(part: Indices) -> list[tuple[Array, bool]]:
-        return _solve_part(problem, cuts, centers[part], scales[part], values[part], is_steady)
+        return _solve_part(problem, cuts, centers[part], scales[part], values[part])
 
     for part, solved in zip(parts, in_order(work, parts, n_jobs=n_jobs), strict=True):
         for i, (one, is_proven) in zip(part, solved, strict=True):
@@ -90,23 +209,22 @@ def least_by_programs(
 
 
 def _solve_part(
-    problem: DecisionProblem, cuts: Cuts, centers: Array, scales: Array, values: Array, is_steady: bool
+    problem: DecisionProblem, cuts: Cuts, centers: Array, scales: Array, values: Array
 ) -> list[tuple[Array, bool]]:
     if not problem.parameters:
-        way = _way(problem, cuts)
-        way.is_steady = is_steady
-        return [way(c, float(s)) for c, s in zip(centers, scales, strict=True)]
-    ways = {}
+        program = _program_of(problem, cuts)
+        return [program(c, float(s)) for c, s in zip(centers, scales, strict=True)]
+    programs: dict[bytes, _Program] = {}
     solved = []
     for center, scale, value in zip(centers, scales, values, strict=True):
         key = value.tobytes()
-        if key not in ways:
-            ways = {key: _way(problem.at_values(value), cuts)}
-        solved.append(ways[key](center, float(scale)))
+        if key not in programs:
+            programs = {key: _program_of(problem.at_values(value), cuts)}
+        solved.append(programs[key](center, float(scale)))
     return solved
 
 
-def _way(problem: DecisionProblem, cuts: Cuts) -> _Program:
+def _program_of(problem: DecisionProblem, cuts: Cuts) -> _Program:
     program = problem.feasible.program
     if program.is_linear and not len(program.integer):
         is_one_term = not cuts.term.any()
@@ -119,8 +237,6 @@ def _way(problem: DecisionProblem, cuts: Cuts) -> _Program:
 
 class _Program:
     """Any convex or mixed-integer program, made anew for each row."""
-
-    is_steady = True
 
     def __init__(self, problem: DecisionProblem, cuts: Cuts) -> None:
         self.program, self.columns = problem.feasible.program, problem.feasible.z_columns
@@ -151,7 +267,7 @@ class _Linear(_Program, ABC):
 
     def _solve(self, center: Array, scale: float) -> Solution:
         self.change(center, scale)
-        solution = self.solver.solve_anew() if self.is_steady else self.solver.solve()
+        solution = self.solver.solve()
         return super()._solve(center, scale) if solution.status is Status.UNBOUNDED else solution
 
 

@@ -31,14 +31,12 @@ class Entry:
     Attributes
     ----------
     rule : what it does, in words.
-    planned_by : the distribution that plans its cost.
     bound : mean bound that calibration on the scored rows would give.
     cost : mean realised cost.
     share : its weight in the policy.
     """
 
     rule: str
-    planned_by: str
     bound: float
     cost: float
     share: float
@@ -50,7 +48,7 @@ class PolicyReport:
 
     Examples
     --------
-    >>> report = PolicyReport((Entry("trust the prediction", "scaled", 3.0, 1.0, 1.0),), 0.1, 0.5, 200)
+    >>> report = PolicyReport((Entry("trust the prediction", 3.0, 1.0, 1.0),), 0.1, 0.5, 200)
     >>> print(report)
     Policy for alpha=0.1, caution 0.5, scored on 200 rows that no rule had seen:
       trust the prediction: bound 3, cost 1, share 100 %
@@ -140,12 +138,10 @@ def report_from(state: Mapping[str, Any]) -> PolicyReport:
     if not 0 < len(state["entries"]) <= _MOST_ENTRIES:
         raise ValueError(f"A selection of policies has 1 to {_MOST_ENTRIES} entries, got {len(state['entries'])}.")
     entries = tuple(
-        Entry(str(one["rule"]), str(one["planned_by"]), *(float(one[name]) for name in ("bound", "cost", "share")))
-        for one in state["entries"]
+        Entry(str(one["rule"]), *(float(one[name]) for name in ("bound", "cost", "share"))) for one in state["entries"]
     )
     caution, shares = float(state["caution"]), [entry.share for entry in entries]
     if not (0 <= caution <= 1 and all(0 <= share <= 1 for share in shares) and abs(sum(shares) - 1) < 1e-6):
         raise ValueError("The shares of the rules of a policy must add up to 1, and caution lie between 0 and 1.")
     n_scored = check_count(state["n_scored"], "n_scored", minimum=1)
-    reason = str(state.get("reason", PolicyReport.reason))  # a file of an older version has none
-    return PolicyReport(entries, check_alpha(state["alpha"]), caution, n_scored, reason)
+    return PolicyReport(entries, check_alpha(state["alpha"]), caution, n_scored, str(state["reason"]))

@@ -9,22 +9,23 @@ $$H(s v, w) = \rho_i\Big(\sum_g \max_{l \in g}\, s\,v_l^\top e_i + w_l\Big), \qq
 is one convex and positively homogeneous function for *all* rows: a subgradient found at one row,
 $V_l = \sum_i q_i e_i [l\text{ is largest}]$ and $W_l = \sum_i q_i [l\text{ is largest}]$, bounds the risk
 at every other. For one piece this says that CVaR is the support function of a fixed polytope.
+
+Cuts are looked for at some rows until they miss little of the risk there. A round decides every row by the cuts so far
+and adds the cut of its decision. The tail of a sum has many sides, so that its cuts are made half-way to the best
+decision so far: half the rounds will do with ten products.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 
-from polyhedge._support.tolerances import ROUNDING, TIE
+from polyhedge._support.tolerances import CANCELLATION, ROUNDING, TIE
 from polyhedge._support.validation import Array, Indices
-from polyhedge.planning.equivalent import deviations, distinct_decisions, first_on_top
-from polyhedge.planning.leaf_weights import rows_of_a_width, weighted_quantiles
 from polyhedge.problems.pieces import SumOfMaxima
 
 _BLOCK = 2**16
@@ -32,6 +33,10 @@ _BLOCK = 2**16
 with the process. Fixed: the last bit of products over rows hangs on it."""
 _COLUMNS_A_PRODUCT = 10
 """A matrix product takes a tenth of the time of one column after the other, for all columns there are."""
+# Share of the spread of costs that the cuts may miss: far below what any choice between rules can tell.
+ENOUGH = 2e-4
+# How many times their heights the slopes of pieces come to where every piece of the cost has its final slope.
+_FAR = 1e3
 
 
 @dataclass(frozen=True)
@@ -223,51 +228,30 @@ class JointCost:
         """Rows that are worked on together."""
         return [slice(k, k + self.rows_of_block) for k in range(0, n_rows, self.rows_of_block)]
 
-    def quantiles(
-        self, z: Array, centers: Array, scales: Array, levels: Sequence[float], weights: sp.csr_array | None = None
-    ) -> tuple[Array, Array]:
-        """The quantiles of these levels (N, T) of the costs of each row, order statistics, and their mean (N,).
+    def quantile(self, z: Array, centers: Array, scales: Array, level: float) -> tuple[Array, Array]:
+        """The quantile of this level (N,) of the costs of each row, an order statistic, and their mean (N,).
 
-        Points are equally likely, or have weights (N, n).
-
-        A cost of one piece is w + s v'e with v a function of the decision alone, so that each decision is looked at
-        once, however many rows share it.
+        A cost of one piece is w + s v'e with v a function of the decision alone, so that each distinct decision is
+        looked at once, however many rows share it.
         """
-        if weights is not None:
-            return self._weighted_quantiles(z, centers, scales, levels, weights)
         if self.total.groups:
-            return self._quantiles(z, centers, scales, levels)
-        first, own = distinct_decisions(z)
+            return self._quantile(z, centers, scales, level)
+        first, own = _distinct(z)
         nowhere, evenly = np.zeros((len(first), centers.shape[1])), np.ones(len(first))
         v, w = self.sides(z[first], nowhere)
-        quantiles, mean = self._quantiles(z[first], nowhere, evenly, levels)
-        quantiles, mean = quantiles - w[:, :1], mean - w[:, 0]
-        heights = w[own, 0]
-        for j in range(centers.shape[1]):
-            heights = heights + v[own, 0, j] * centers[:, j]
-        return heights[:, None] + scales[:, None] * quantiles[own], heights + scales * mean[own]
+        quantile, mean = self._quantile(z[first], nowhere, evenly, level)
+        heights = w[own, 0] + (v[own, 0] * centers).sum(axis=1)
+        return heights + scales * (quantile - w[:, 0])[own], heights + scales * (mean - w[:, 0])[own]
 
-    def _quantiles(self, z: Array, centers: Array, scales: Array, levels: Sequence[float]) -> tuple[Array, Array]:
-        ranks = ranks_of(levels, len(self.points))
-        quantiles, mean = np.empty((len(z), len(ranks))), np.empty(len(z))
+    def _quantile(self, z: Array, centers: Array, scales: Array, level: float) -> tuple[Array, Array]:
+        rank = rank_of(level, len(self.points))
+        quantile, mean = np.empty(len(z)), np.empty(len(z))
         for part in self.blocks(len(z)):
             costs = self.samples(z[part], centers[part], scales[part])
             mean[part] = costs.mean(axis=1)
-            if len(ranks) > 1:  # many ranks are found sooner in a sorted row
-                costs.sort(axis=1)
-            else:
-                costs.partition(ranks, axis=1)
-            quantiles[part] = costs[:, ranks]
-        return quantiles, mean
-
-    def _weighted_quantiles(
-        self, z: Array, centers: Array, scales: Array, levels: Sequence[float], weights: sp.csr_array
-    ) -> tuple[Array, Array]:
-        quantiles, mean = np.empty((len(z), len(levels))), np.empty(len(z))
-        for own, counted, shares in rows_of_a_width(weights, self.rows_of_block):
-            costs = np.take_along_axis(self.samples(z[own], centers[own], scales[own]), counted, axis=1)
-            quantiles[own], mean[own] = weighted_quantiles(costs, shares, levels), (shares * costs).sum(axis=1)
-        return quantiles, mean
+            costs.partition(rank, axis=1)
+            quantile[part] = costs[:, rank]
+        return quantile, mean
 
     def cuts(self, z: Array, centers: Array, scales: Array, risk: Risk) -> list[tuple[Array, Cuts]]:
         """The terms of the risk (N,) of the joint cost at each row, and for each term the cut that each row gives."""
@@ -294,9 +278,9 @@ class JointCost:
         costs = np.zeros((len(z), len(self.points)))
         for high in highs:
             costs += high
-        deviation = deviations(costs)
+        deviation = costs.std(axis=1)
         same = self._same(z, centers, scales, deviation)
-        tops = [first_on_top(own, same) for own in pieces]
+        tops = [_first_on_top(own, same) for own in pieces]
         if risk.is_mean:
             even = np.full((1, len(self.points)), 1 / len(self.points))
             cuts = self._shares(tops, even)
@@ -334,6 +318,191 @@ class JointCost:
         return Cuts(A, B, np.einsum("np,pid->nid", W[:, own], M[:, :, 1:]), np.full(len(W), term))
 
 
-def ranks_of(levels: Sequence[float], n: int) -> list[int]:
-    """Where the quantiles of these levels stand among n sorted costs, counted from 0."""
-    return [int(np.clip(np.ceil(level * n - 1e-9), 1, n)) - 1 for level in levels]
+@dataclass(frozen=True)
+class Effort:
+    """How long cuts are looked for: at so many rows, in so many rounds, until they miss this share of the deviation."""
+
+    rows: int
+    rounds: int
+    enough: float
+
+
+def search_cuts(
+    cost: JointCost,
+    risk: Risk,
+    rows: tuple[Array, Array],
+    cuts: Cuts,
+    effort: Effort,
+    decided: Callable[[Cuts, Indices], Array],
+    alone: Callable[[Array, Indices], Array] | None = None,
+) -> Cuts:
+    """The cuts, and those that they lack at these rows.
+
+    Parameters
+    ----------
+    cost, risk : what the cuts bound.
+    rows : contexts (N, d) and spreads (N,).
+    cuts : to begin with.
+    effort : when it ends.
+    decided : cuts and numbers of rows -> their decisions (n, p), NaN where there is none.
+    alone : decisions and numbers of rows -> the cost (n,) that no outcome enters. Where it is given, the risk has one
+        term, and cuts are made half-way to the best decision so far.
+    """
+    contexts, scales = rows
+    best = None if alone is None else _BestSoFar(cost, risk, contexts, scales, alone)
+    is_open = np.ones(len(scales), dtype=bool)
+    looked_at = np.full((len(scales), cost.matrices.shape[1] - 1), np.nan)
+    for _ in range(effort.rounds):
+        own = np.flatnonzero(is_open)
+        z = decided(cuts, own)
+        # Rows without a decision fail where they are decided; those that keep theirs have all cuts that it needs.
+        is_new = np.isfinite(z).all(axis=1) & ((z != looked_at[own]).any(axis=1) | (best is not None))
+        own, z = own[is_new], z[is_new]
+        if not len(own):
+            break
+        looked_at[own] = z
+        lacking = lacking_cuts(cuts, cost, risk, z, contexts[own], scales[own], effort.enough)
+        is_open[:] = False
+        is_open[own[np.unique(np.concatenate([few.rows for few in lacking]))]] = True
+        if not is_open.any():
+            break
+        fresh = [few.cuts for few in lacking] if best is None else [best.inner_cuts(own, z, lacking[0])]
+        cuts = distinct_cuts(Cuts.joined([cuts, *fresh]))
+    return cuts
+
+
+class _BestSoFar:
+    """The best decisions of some rows so far, by a risk of one term, and cuts on the way to them."""
+
+    def __init__(
+        self, cost: JointCost, risk: Risk, contexts: Array, scales: Array, alone: Callable[[Array, Indices], Array]
+    ) -> None:
+        self.cost, self.risk, self.contexts, self.scales, self.alone = cost, risk, contexts, scales, alone
+        self.value, self.z = np.full(len(scales), np.inf), np.zeros((len(scales), cost.matrices.shape[1] - 1))
+
+    def inner_cuts(self, own: Indices, z: Array, lacking: Lacking) -> Cuts:
+        """Cuts at rows whose decisions z lack some: half-way to the best, or at z where none can be much better."""
+        total = self.alone(z, own) + lacking.values
+        self._hear(own, z, total)
+        least = total - lacking.missing
+        is_far = self.value[own] - least > lacking.allowed
+        is_inner, rows = is_far[lacking.rows], own[lacking.rows]
+        inner = rows[is_inner]
+        middle = (z[lacking.rows][is_inner] + self.z[inner]) / 2
+        at_z = lacking.cuts.take(np.flatnonzero(~is_inner))
+        if not len(inner):
+            return at_z
+        [(values, cuts)] = self.cost.cuts(middle, self.contexts[inner], self.scales[inner], self.risk)
+        self._hear(inner, middle, self.alone(middle, inner) + values)
+        return Cuts.joined([at_z, cuts])
+
+    def _hear(self, rows: Indices, z: Array, values: Array) -> None:
+        is_better = values < self.value[rows]
+        self.value[rows[is_better]], self.z[rows[is_better]] = values[is_better], z[is_better]
+
+
+def first_cuts(
+    cost: JointCost, risk: Risk, contexts: Array, scales: Array, usual_decision: Callable[[Array], Array]
+) -> Cuts:
+    """Cuts at a usual decision and far from it on all sides, so that the cuts alone have a least where the risk has.
+
+    Usual is the best decision at a usual context: nothing here depends on where outcomes and decisions have their zero.
+    """
+    usual = np.median(contexts, axis=0)
+    z0 = usual_decision(usual)
+    p = len(z0)
+    z = np.vstack([np.zeros((1, p)), np.ones((1, p)), -np.ones((1, p)), np.eye(p), -np.eye(p)])
+    deviation = np.abs(contexts - usual).max(axis=0) + np.median(scales) * np.abs(cost.points).max(axis=0)
+    z = z0 + z * _far(cost, z0, usual, deviation)
+    middle, scale = np.tile(usual, (len(z), 1)), np.full(len(z), np.median(scales))
+    return distinct_cuts(Cuts.joined([cuts for _, cuts in cost.cuts(z, middle, scale, risk)]))
+
+
+def _far(cost: JointCost, z: Array, context: Array, deviation: Array) -> Array:
+    """For each decision (p,) a distance from z at which its slopes outweigh all heights, in units of the problem's own.
+
+    Heights and slopes are those by which the pieces of a group differ near a context, and by which outcomes move each,
+    as far as they deviate from it (d + t,): what all have in common, such as outcomes far from 0, changes no order.
+    """
+    M = cost.matrices
+    here = np.concatenate([(M[:, :1] + np.tensordot(M[:, 1:], z, (1, 0))[:, None]), M[:, 1:]], axis=1)
+    apart = np.concatenate([here[group] - here[group].mean(axis=0) for group in cost.groups])
+    sizes = np.abs(apart[:, :, 0] + apart[:, :, 1:] @ context) + np.abs(here[:, :, 1:]) @ deviation
+    height, slopes = sizes[:, 0].max(initial=0.0), sizes[:, 1:].max(axis=0, initial=0.0)
+    # Without heights any distance will do: what multiplies decisions has the same slopes everywhere.
+    return np.asarray((_FAR * height or 1.0) / np.where(slopes > 0, slopes, np.inf))
+
+
+def distinct_cuts(cuts: Cuts) -> Cuts:
+    """Each of the cuts once."""
+    flat = np.hstack([part.reshape(len(cuts), -1) for part in cuts.parts]) + 0.0  # -0 is 0
+    first: dict[bytes, int] = {}
+    for k, row in enumerate(flat):  # np.unique would sort rows of hundreds of numbers
+        first.setdefault(row.tobytes(), k)
+    return cuts.take(np.array(list(first.values()), dtype=np.int64))
+
+
+class Lacking(NamedTuple):
+    """What cuts of one term lack at N decisions.
+
+    Attributes
+    ----------
+    rows : those that lack a cut.
+    cuts : one for each of them.
+    values, missing, allowed : (N,) the term, what the cuts do not know of it, and how much of it they need not.
+    """
+
+    rows: Indices
+    cuts: Cuts
+    values: Array
+    missing: Array
+    allowed: Array
+
+
+def lacking_cuts(
+    cuts: Cuts, cost: JointCost, risk: Risk, z: Array, contexts: Array, scales: Array, share: float = ENOUGH
+) -> list[Lacking]:
+    """For each term the rows where the cuts miss it by more than this share of the costs' deviation, and more cuts."""
+    terms, deviation = cost.cuts_and_deviation(z, contexts, scales, risk)
+    lacking = []
+    for term, (values, fresh) in enumerate(terms):
+        known = _known(cuts.take(np.flatnonzero(cuts.term == term)), z, contexts, scales)
+        allowed = np.maximum(share * deviation, CANCELLATION * np.abs(values))
+        rows = np.flatnonzero(values - known > allowed)
+        lacking.append(Lacking(rows, fresh.take(rows), values, values - known, allowed))
+    return lacking
+
+
+def _known(cuts: Cuts, z: Array, contexts: Array, scales: Array) -> Array:
+    """What the cuts know of the risk at each row (N,)."""
+    z1 = np.hstack([np.ones((len(z), 1)), z])
+    moved = (z1[:, :, None] * contexts[:, None, :]).reshape(len(z), -1) @ cuts.C.reshape(len(cuts), -1).T
+    return np.asarray((z1 @ cuts.A.T + scales[:, None] * (z1 @ cuts.B.T) + moved).max(axis=1))
+
+
+def rank_of(level: float, n: int) -> int:
+    """Where the quantile of this level stands among n sorted costs, counted from 0."""
+    return int(np.clip(np.ceil(level * n - 1e-9), 1, n)) - 1
+
+
+def _distinct(z: Array) -> tuple[Indices, Indices]:
+    """Rows that hold every distinct decision, and for each row (N,) the place of its own among them.
+
+    A sum with odd weights tells decisions apart ten times faster than sorting them; those that it confuses stand alone.
+    """
+    _, first, own = np.unique(z @ np.sqrt(2.0 + np.arange(z.shape[1])), return_index=True, return_inverse=True)
+    confused = np.flatnonzero((z[first[own]] != z).any(axis=1))
+    own[confused] = len(first) + np.arange(len(confused))
+    return np.concatenate([first, confused]), own
+
+
+def _first_on_top(pieces: Sequence[Array], same: Array) -> Any:
+    """Which of the pieces (N, n) is the largest, the first of those that differ by no more than `same` (N,)."""
+    if len(pieces) == 2:
+        return pieces[1] > pieces[0] + same[:, None]
+    high, arg = pieces[0], np.zeros(np.broadcast_shapes(*(each.shape for each in pieces)), dtype=np.int16)
+    for k, other in enumerate(pieces[1:], start=1):
+        np.copyto(arg, k, where=other > high + same[:, None])
+        if k < len(pieces) - 1:
+            high = np.maximum(high, other)
+    return arg

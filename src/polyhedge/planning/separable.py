@@ -1,4 +1,4 @@
-r"""Costs that fall apart into one term a decision, as a newsvendor's do: plans from sorted residuals, no program.
+r"""Separable costs, one term a decision, as a newsvendor's: decisions from sorted residuals, without a program.
 
 The cost is $\sum_i k_i z_i + \max(a^+_i t_i, a^-_i t_i) + b_i u_{j(i)}$ with
 $t_i = z_i - \beta_i u_{j(i)} - \kappa_i$, decisions have bounds, and at most one row $a^\top z = h$ or
@@ -12,7 +12,7 @@ came to all terms at once: more careful than the tail of the sum, and scored lik
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -88,23 +88,15 @@ class Separable:
         return np.vstack([np.zeros((0, len(self.slope))), *decisions])
 
     def _least(self, tables: Sequence[tuple[Array, Array]], contexts: Array, scales: Array) -> Array:
-        return self._at_price(
-            lambda price: self._place(tables, price, contexts, scales), [slopes for _, slopes in tables], len(contexts)
-        )
+        """The decisions at the price at which the coupling row is just kept."""
+        n = len(contexts)
 
-    def least_of_shares(self, tables: Sequence[tuple[Array, Array]], contexts: Array) -> Array:
-        """Decisions (N, p) of least mean cost where every row has weights of its own.
+        def place(price: Array) -> Array:
+            return self._place(tables, price, contexts, scales)
 
-        Tables have for each decision the knots (n,), sorted, and the weight (N, n + 1) of the first 0 to n of them.
-        """
-        ends = [np.array(pair) for pair in zip(self.low, self.high, strict=True)]
-        return self._at_price(lambda price: self._place_by_shares(tables, price, contexts), ends, len(contexts))
-
-    def _at_price(self, place: Callable[[Array], Array], slopes: Sequence[Array], n: int) -> Array:
-        """What is placed (n, p) at the price at which the coupling row is just kept."""
         if not self.row.any():
             return place(np.zeros(n))
-        ends = [np.abs((s + k) / a).max() for s, k, a in zip(slopes, self.slope, self.row, strict=True) if a]
+        ends = [np.abs((s + k) / a).max() for (_, s), k, a in zip(tables, self.slope, self.row, strict=True) if a]
         # Shares of the slopes and nothing absolute: in other units the same halvings find the same price.
         reach = 2 * max(ends) or 1.0
         least = min((end for end in ends if end > 0), default=reach)
@@ -115,21 +107,15 @@ class Separable:
             if not is_open.any():
                 break
             middle = (low + high) / 2
-            is_over = self._used(place(middle)) > self.limit
+            is_over = place(middle) @ self.row > self.limit
             low, high = np.where(is_open & is_over, middle, low), np.where(is_open & ~is_over, middle, high)
         more, less = place(low), place(high)
-        above, below = self._used(more), self._used(less)
+        above, below = more @ self.row, less @ self.row
         with np.errstate(divide="ignore", invalid="ignore"):
             share = np.clip((self.limit - below) / (above - below), 0.0, 1.0)
         z = less + np.where(above > below, share, 0.0)[:, None] * (more - less)
-        within = ~np.array(self.is_equation) & (self._used(free) <= self.limit)
+        within = ~np.array(self.is_equation) & (free @ self.row <= self.limit)
         return np.where(within[:, None], free, z)
-
-    def _used(self, z: Array) -> Array:
-        total = np.zeros(len(z))
-        for i in np.flatnonzero(self.row):
-            total = total + self.row[i] * z[:, i]
-        return total
 
     def _place(self, tables: Sequence[tuple[Array, Array]], price: Array, contexts: Array, scales: Array) -> Array:
         """The best decisions when the coupling row has this price (N,)."""
@@ -142,34 +128,9 @@ class Separable:
             z[:, i] = np.clip(center + scales * ends[passed], self.lower[i], self.upper[i])
         return z
 
-    def _place_by_shares(self, tables: Sequence[tuple[Array, Array]], price: Array, contexts: Array) -> Array:
-        z = np.empty((len(price), len(self.slope)))
-        for i, (knots, shares) in enumerate(tables):
-            low, rise = self.low[i], self.high[i] - self.low[i]
-            balanced = -(self.slope[i] + price * self.row[i]) - low
-            level = balanced / rise if rise > 0 else np.where(balanced > 0, np.inf, -np.inf)
-            ends = np.concatenate([[-np.inf], knots, [np.inf]])
-            center = self.kappa[i] + self.beta[i] * contexts[:, self.outcome[i]]
-            z[:, i] = np.clip(center + ends[_passed(shares, level - TIE)], self.lower[i], self.upper[i])
-        return z
-
-
-def _passed(shares: Array, level: Array) -> Indices:
-    """How many of the growing shares (N, k) of each row are below its level (N,), by halving."""
-    low, high, rows = (
-        np.zeros(len(shares), dtype=np.int64),
-        np.full(len(shares), shares.shape[1]),
-        np.arange(len(shares)),
-    )
-    for _ in range(shares.shape[1].bit_length()):
-        middle = (low + high) // 2
-        is_below = (middle < high) & (shares[rows, np.minimum(middle, shares.shape[1] - 1)] < level)
-        low, high = np.where(is_below, middle + 1, low), np.where(is_below, high, middle)
-    return low
-
 
 def separable_of(problem: DecisionProblem) -> Separable | None:
-    """The terms of a problem's cost; None where it does not fall apart."""
+    """The terms of a problem's cost; None where it is not separable."""
     if not problem.structure.has_maxima or problem.parameters:
         return None
     joint, program, columns = problem.structure.maxima, problem.feasible.program, problem.feasible.z_columns

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from polyhedge.evaluation import evaluate_decisions
+from polyhedge.planning import LeastMean
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions import SetRegions
 from polyhedge.robust import Decisions
@@ -22,11 +23,6 @@ from polyhedge_study.inside import Array, Mask
 from polyhedge_study.tasks import Task
 
 __all__ = ["Measured", "least_mean", "measure_decisions", "measure_set"]
-
-_HALVINGS = 40
-"""Of an interval of length 1: to 1e-12."""
-_LEVEL = 1e-9
-"""Share of the bound by which a tied decision may exceed it: rounding."""
 
 
 @dataclass(frozen=True)
@@ -100,26 +96,13 @@ def least_mean(
     residuals : (n, d) of learning rows.
     scales : (N,) factors of the residuals; 1 by default.
     """
-    lines = problem.structure.fixed_lines
-    if lines is None:  # one piece that turns with the decision ties at no more than single contexts
+    if not problem.structure.has_fixed_lines:  # one piece that turns with the decision ties at single contexts only
         return decisions
     n, scales = len(centers), np.ones(len(centers)) if scales is None else scales
-    reach = np.stack([support(np.tile(q, (n, 1))) for q in lines.directions], axis=1)
-    at_centers = lines.constants + centers @ lines.directions.T
-    bound = decisions.cost_bound
-    room = (bound + _LEVEL * (1 + np.abs(bound)))[:, None] - at_centers - reach
-    with np.errstate(divide="ignore", invalid="ignore"):
-        crossing = room / lines.slopes
-    low = np.where(lines.slopes < 0, crossing, 0.0).max(axis=1, initial=0.0)
-    high = np.where(lines.slopes > 0, crossing, 1.0).min(axis=1, initial=1.0)
-    heights = at_centers[:, None] + scales[:, None, None] * (residuals @ lines.directions.T)
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        active = (heights + middle[:, None, None] * lines.slopes).argmax(axis=2)
-        falls = lines.slopes[active].mean(axis=1) < 0
-        low, high = np.where(falls, middle, low), np.where(falls, high, middle)
-    chosen = np.isfinite(bound)[:, None]
-    return replace(decisions, flat=np.where(chosen, lines.z0 + high[:, None] * (lines.z1 - lines.z0), decisions.flat))
+    reach = np.stack([support(np.tile(q, (n, 1))) for q in problem.structure.pieces.q], axis=1)
+    ties, bound = LeastMean.of(problem, residuals), decisions.cost_bound
+    z = ties.on_segment(centers, scales, decisions.flat, bound, reach)
+    return replace(decisions, flat=np.where(np.isfinite(bound)[:, None], z, decisions.flat))
 
 
 def measure_decisions(

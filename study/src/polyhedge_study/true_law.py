@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from polyhedge.data import mixing_matrix, noise_scale, synthetic_mean
-from polyhedge.planning.costs import PlanProblem
+from polyhedge.planning.costs import PlanningProblem
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import decide_knowing
 from polyhedge_study.inside import Array
@@ -126,7 +126,7 @@ def descend(problem: DecisionProblem, outcomes: Array, level: float) -> Array:
 
 def _costs(problem: DecisionProblem, z: Array, outcomes: Array) -> Array:
     """Costs (K, M) of decisions (K, p) at outcomes (M, d)."""
-    seen, none = PlanProblem(problem), np.zeros((len(outcomes), 0))
+    seen, none = PlanningProblem(problem), np.zeros((len(outcomes), 0))
     if seen.has_maxima and not seen.joint.groups:
         # One matrix product: a cost that is affine in the outcome.
         M, z1 = seen.joint.base, np.hstack([np.ones((len(z), 1)), z])

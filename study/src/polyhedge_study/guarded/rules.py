@@ -16,8 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from polyhedge.decisions import all_optimal
-from polyhedge.planning.costs import PlanProblem
-from polyhedge.planning.levels import planned_cost
+from polyhedge.planning.costs import PlanningProblem
 from polyhedge.planning.policies import Planner, Rule, fit_planner
 from polyhedge.planning.residual_distributions import fit_distribution
 from polyhedge.planning.risk import Risk
@@ -59,7 +58,7 @@ def fit_rule(
     rows = developed.rows
     fitted = None if risk is None else fit_distribution(distribution, rows, seed)
     rule = Rule() if risk is None else Rule(distribution, risk)
-    return fit_planner(PlanProblem(task.problem), rule, fitted, rows.X, rows.centers, rows.values)
+    return fit_planner(PlanningProblem(task.problem), rule, fitted, rows.X, rows.centers, rows.values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,9 +76,9 @@ class RulePolicy(Policy):
         z, seen = self.planner(features, centers, values, work.n_jobs), self.planner.problem
         if self.level is None or self.planner.distribution is None:
             return planned(seen.problem, z, seen.evaluate(z, centers, values))
-        return planned(
-            seen.problem, z, planned_cost(seen, self.planner.distribution, self.level, z, features, centers, values)[0]
-        )
+        own = self.planner.distribution
+        v = seen.planned_cost(own.points, self.level, z, centers, own.scales(features, centers), values)[0]
+        return planned(seen.problem, z, v)
 
     def state(self) -> Mapping[str, Any]:
         """Rivals are not stored."""

@@ -1,4 +1,4 @@
-"""Plans a second: decisions and planned costs for many rows, against the same planning program in CVXPY."""
+"""Policies a second: decisions and planned costs for many rows, against the same planning program in CVXPY."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import cvxpy as cp
 import numpy as np
 from scipy.optimize import linprog
 
-from polyhedge.planning.costs import PlanProblem
+from polyhedge.planning.costs import PlanningProblem
 from polyhedge.planning.policies import Planner, Rule, fit_planner
-from polyhedge.planning.residual_distributions import PlacedDistribution, ResidualDistribution
+from polyhedge.planning.residual_distributions import ResidualDistribution
 from polyhedge.planning.risk import JointCost, Risk
 from polyhedge_study.inside import Array
 from polyhedge_study.speed.cases import PARAMETERS, Regime, problem_of
@@ -30,12 +30,12 @@ PLAN_REGIMES = (
     Regime("plan-d24", "linear", 24, 1000, 100_000, facets="residuals", targets={PARAMETERS: 100.0}),
     Regime("plan-newsvendor-d6", "newsvendor", 6, 1000, 20_000, facets="residuals", targets={PARAMETERS: 50.0}),
 )
-"""K residuals in place of facets: CVaR at 0.7 where the cost has one piece, the mean where it falls apart."""
+"""K residuals in place of facets: CVaR at 0.7 where the cost has one piece, the mean if it is separable."""
 
 
 @dataclass(frozen=True, eq=False)
 class PlanInstance:
-    """A rule with its law, and the rows (N, d + 1) that are planned: predictions and spreads."""
+    """A rule with its residual distribution, and the rows (N, d + 1) that are planned: predictions and spreads."""
 
     regime: Regime
     planner: Planner
@@ -63,7 +63,10 @@ def draw_plan(regime: Regime, seed: int) -> PlanInstance:
     contexts = regime.spread * rng.normal(size=(_FOUND_AT + regime.n_contexts, d))
     if regime.cost == "newsvendor":
         points, contexts = 0.2 / d * points, 1 / d + 0.2 / d * contexts
-    seen, rule = PlanProblem(problem_of(regime)), Rule("uniform", Risk(0.0 if regime.cost == "newsvendor" else TAIL))
+    seen, rule = (
+        PlanningProblem(problem_of(regime)),
+        Rule("uniform", Risk(0.0 if regime.cost == "newsvendor" else TAIL)),
+    )
     distribution, own = ResidualDistribution("uniform", points), contexts[:_FOUND_AT]
     planner = fit_planner(seen, rule, distribution, np.zeros((len(own), 1)), own, np.zeros((len(own), 0)))
     spreads = rng.uniform(0.5, 2.0, size=regime.n_contexts)
@@ -73,9 +76,9 @@ def draw_plan(regime: Regime, seed: int) -> PlanInstance:
 def plan_rows(instance: PlanInstance) -> tuple[Array, Array]:
     """Decisions (N, p) and planned costs (N,) of all rows: what is timed."""
     contexts, spreads, nothing = instance.rows[:, :-1], instance.rows[:, -1], np.zeros((len(instance.rows), 0))
-    z = instance.planner.at(PlacedDistribution(contexts, spreads), nothing)
-    v, _ = instance.cost.quantiles(z, contexts, spreads, (PLANNED_LEVEL,))
-    return z, v[:, 0] + instance.planner.problem.alone(z, nothing)
+    z, _ = instance.planner.at(contexts, spreads, nothing)
+    v, _ = instance.cost.quantile(z, contexts, spreads, PLANNED_LEVEL)
+    return z, v + instance.planner.problem.alone(z, nothing)
 
 
 def risks(instance: PlanInstance, z: Array) -> Array:

@@ -1,5 +1,4 @@
-"""A user's own policy x -> z as a policy: its decisions are taken as they are, their cost is planned under a
-distribution.
+"""A policy of the user's own, x -> z: its decisions are taken as they are, their cost is planned over scenarios.
 
 A function may see the row's parameters too, (x, parameters) -> z: the promise is about rows in which features,
 parameters and outcome are exchangeable together, so that both are as much part of the row.
@@ -23,8 +22,7 @@ from polyhedge._support.warnings import Code, warn
 from polyhedge.data import take_rows
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.decisions import all_optimal
-from polyhedge.planning.costs import PlanProblem
-from polyhedge.planning.levels import PlannedBy, planned_cost, planned_level
+from polyhedge.planning.costs import PlanningProblem, planned_level
 from polyhedge.planning.policies import Rule
 from polyhedge.planning.report import TAKEN_AS_IT_IS, Entry, PolicyReport
 from polyhedge.planning.residual_distributions import (
@@ -33,16 +31,13 @@ from polyhedge.planning.residual_distributions import (
     ResidualDistribution,
     fit_distribution,
 )
-from polyhedge.planning.selection import PLANNED_BY, Scored, choose_planned_by, resampled
+from polyhedge.planning.selection import Scored
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.checks import Limits
 from polyhedge.problems.parameters import by_row
 from polyhedge.regions import DevelopedPolicy, PlannedDecisions
 from polyhedge.regions.family import DEFAULT_WORK, Work
 from polyhedge.solvers.program import Status
-
-_COMPARED, _SAME = 8, 1e-6
-"""Rows that are decided alone too, and the share of the largest decision that may differ: networks of 32 bits round."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +65,8 @@ class PolicyFunction:
                 f"The policy must give a decision of {p} number(s) for each of the {n} rows, got an array of shape "
                 f"{z.shape}."
             )
-        return np.where(np.isfinite(z), z, np.nan).reshape(n, p)
+        z = z.reshape(n, p)
+        return np.where(np.isfinite(z), z, np.nan)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,9 +94,9 @@ class UserPolicy(DevelopedPolicy):
         broken = self._limits.broken_by(given, values)
         is_refused: Mask = ~(broken <= FEASIBLE)  # a decision that is not a number keeps nothing
         z = np.where(is_refused[:, None], np.nan, given)
-        v, expected = planned_cost(
-            PlanProblem(self.problem), self.distribution, self.level, z, features, centers, values
-        )
+        scales = self.distribution.scales(features, centers)
+        seen = PlanningProblem(self.problem)
+        v, expected = seen.planned_cost(self.distribution.points, self.level, z, centers, scales, values)
         status = all_optimal(len(z))
         status.fill(Status.FINISHED)
         status[is_refused] = Status.REFUSED
@@ -117,7 +113,7 @@ class UserPolicy(DevelopedPolicy):
 
     def refitted(self, rows: DevelopmentRows, seed: int) -> UserPolicy:
         """The same policy, as it was trained, with a distribution of other development rows."""
-        return replace(self, distribution=fit_distribution(self.distribution.name, rows, seed))
+        return replace(self, distribution=fit_distribution("scaled", rows, seed))
 
     def state(self) -> Mapping[str, Any]:
         """A policy is code, which no model file holds."""
@@ -135,33 +131,33 @@ def fit_user_policy(
     trained_on: tuple[Any, Array, Any],
     seed: int,
 ) -> UserPolicy:
-    """The policy, trained on training rows where it can be, with the distribution that plans its cost best."""
+    """The policy, trained on training rows where it can be, with its cost planned over scaled residuals."""
     decide = _policy(problem, policy, *trained_on)
-    seen, level = PlanProblem(problem), planned_level(alpha)
+    seen, level = PlanningProblem(problem), planned_level(alpha)
     few = rows.thinned(MOST_POINTS)
     z = decide(few.X, few.values)
     _check_alone(decide, few, z)
     _check_kept(z, Limits.of(problem).broken_by(z, few.values), alpha)
-    z = _without_folds(policy, problem, few, z)
-    realised = seen.evaluate(z, few.outcomes, few.values)
-    scored = _scored(seen, few, z, realised, level, seed)
-    best = choose_planned_by(scored, alpha, resampled(len(scored[0].realised), seed))
-    entry = Entry("your own policy", str(best.planned_by), best.bound(alpha), best.cost(), 1.0)
-    distribution = fit_distribution(best.planned_by.distribution, rows, seed)
-    return UserPolicy(
-        problem, decide, distribution, level, PolicyReport((entry,), alpha, 1.0, len(few), TAKEN_AS_IT_IS)
-    )
+    z, planned = _without_folds(policy, problem, few, z), np.full(len(few), np.nan)
+    for own, rest in few.folds():
+        distribution, at = fit_distribution("scaled", few.take(rest), seed), few.take(own)
+        scales = distribution.scales(at.X, at.centers)
+        planned[own] = seen.planned_cost(distribution.points, level, z[own], at.centers, scales, at.values)[0]
+    scored = Scored(Rule(), planned, seen.evaluate(z, few.outcomes, few.values))
+    entry = Entry("your own policy", scored.bound(alpha), scored.cost(), 1.0)
+    report = PolicyReport((entry,), alpha, 1.0, len(few), TAKEN_AS_IT_IS)
+    return UserPolicy(problem, decide, fit_distribution("scaled", rows, seed), level, report)
 
 
 def _check_alone(policy: PolicyFunction, rows: DevelopmentRows, z: Array) -> None:
     """Raise where rows are decided otherwise alone, or in another order, than among the others."""
-    some = evenly_chosen(len(z), _COMPARED)
+    some = evenly_chosen(len(z), 8)
 
     def decided(own: Indices) -> Array:
         return policy(take_rows(rows.X, own), rows.values[own])
 
     alone, turned = np.vstack([decided(some[[k]]) for k in range(len(some))]), decided(some[::-1])[::-1]
-    within = _SAME * np.abs(np.where(np.isfinite(z), z, 0.0)).max(axis=0)
+    within = 1e-6 * np.nan_to_num(np.abs(z)).max(axis=0)  # networks of 32 bits round
     for other, where in ((alone, "alone"), (turned, "among few rows in another order")):
         is_same = np.isclose(other, z[some], rtol=0, atol=within, equal_nan=True).all(axis=1)
         if not is_same.all():
@@ -199,20 +195,6 @@ def _without_folds(policy: Any, problem: DecisionProblem, rows: DevelopmentRows,
     return scored
 
 
-def _scored(
-    seen: PlanProblem, rows: DevelopmentRows, z: Array, realised: Array, level: float, seed: int
-) -> list[Scored]:
-    """The policy with each distribution that may plan its cost, on folds that the distribution had not seen."""
-    scored = []
-    for name in PLANNED_BY:
-        v = np.full(len(rows), np.nan)
-        for own, rest in rows.folds():
-            distribution, at = fit_distribution(name, rows.take(rest), seed), rows.take(own)
-            v[own] = planned_cost(seen, distribution, level, z[own], at.X, at.centers, at.values)[0]
-        scored.append(Scored(Rule(), PlannedBy(name, (level,)), v, realised))
-    return scored
-
-
 def _check_kept(z: Array, broken: Array, alpha: float) -> None:
     """Raise where so many decisions break a constraint that no finite bound can be promised."""
     is_broken: Mask = ~(broken <= FEASIBLE)
@@ -231,7 +213,7 @@ def _broken_words(z: Array, by: float) -> str:
         return f"The policy gave no decision: {shown} is not a number in each entry"
     return (
         f"The decision {shown} breaks the constraints by {by:.2g} of their terms: decisions must keep constraints, "
-        f"bounds and whole numbers within {FEASIBLE:g}. Let the policy return the nearest that does"
+        f"bounds and integers within {FEASIBLE:g}. Let the policy return the nearest that does"
     )
 
 
