@@ -330,12 +330,10 @@ def _entries_of_maximum(atom: cp.Expression, arguments: list[list[SumOfMaxima]])
     entries = arguments[0]
     if isinstance(atom, cp.abs):
         return [_maximum(_both_signs(entry)) for entry in entries]
-    positions = np.arange(len(entries)).reshape(atom.args[0].shape)
-    if atom.axis is not None and positions.ndim > 1:
-        positions = np.moveaxis(positions, atom.axis, -1).reshape(-1, positions.shape[atom.axis])
-    else:
-        positions = positions.reshape(1, -1)
-    runs = [[entries[i] for i in row] for row in positions]
+    places = np.arange(len(entries)).reshape(atom.args[0].shape)
+    is_along_axis = atom.axis is not None and places.ndim > 1
+    places = np.moveaxis(places, atom.axis, -1) if is_along_axis else places.reshape(1, -1)
+    runs = [[entries[i] for i in row] for row in places.reshape(-1, places.shape[-1])]
     if isinstance(atom, cp.max):
         return [_maximum(run) for run in runs]
     if isinstance(atom, cp.norm_inf):

@@ -88,7 +88,7 @@ class Written:
 
     def substituted(self, leaves: Mapping[int, Any], **parts: Any) -> Written:
         """The formulas with leaves replaced, by their id, and other `parts`."""
-        rows = {
+        rows: dict[str, Any] = {
             name: tuple(substitute_in(row, leaves) for row in getattr(self, name))
             for name in ("certain", "uncertain", "support")
         }
