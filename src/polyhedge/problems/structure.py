@@ -1,4 +1,4 @@
-r"""What a problem is: the one place that is asked which closed forms, certificates and routes apply to it.
+r"""The structure of a problem: which closed forms, certificates and routes apply to it.
 
 The cost is $g_0(z)$ plus a joint part of decision and outcome. By that part and by Z a problem is
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class Kind(StrEnum):
-    """What a problem is, the most special first."""
+    """Forms of a problem, the most special first."""
 
     SEGMENT = "segment"
     FIXED_DIRECTIONS = "fixed directions"
@@ -50,7 +50,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class Structure:
-    """What is known about a problem's form; each answer is found once, when it is first asked for.
+    """The form of a problem; each property is computed once.
 
     Examples
     --------
@@ -112,12 +112,12 @@ class Structure:
 
     @property
     def is_continuous(self) -> bool:
-        """Whether no decision is whole."""
+        """Whether no decision is integer."""
         return not len(self.problem.feasible.program.integer)
 
     @property
     def has_known_support(self) -> bool:
-        """Whether something is known of outcomes, whatever the set."""
+        """Whether outcomes have a known support."""
         return bool(len(self.problem.support_rows[0]))
 
     @property
@@ -127,7 +127,7 @@ class Structure:
 
     @cached_property
     def has_fixed_directions_in_support(self) -> bool:
-        """The same within what is known of outcomes, if anything is: where that cuts a set depends on the context."""
+        """The same with a known support, which may cut the set of each context elsewhere."""
         if not self.has_pieces or self.problem.uncertain_rows:
             return False
         return self.pieces.directions_are_fixed and self.is_continuous
@@ -177,11 +177,6 @@ class Structure:
     def is_on_segment(self) -> bool:
         """Whether one piece is decided along a segment."""
         return self.segment is not None
-
-    @property
-    def is_on_straight_segment(self) -> bool:
-        """The same with a cost that does not bend along it."""
-        return self.segment is not None and not self.segment.base[2]
 
     @cached_property
     def fixed_lines(self) -> FixedLines | None:
