@@ -382,17 +382,6 @@ class TestMistakes:
         with pytest.raises(ValueError, match="has the attribute PSD=True, which is not supported"):
             written(lambda z, u: cp.trace(z) + cp.sum(u), (3, 3), PSD=True)
 
-    def test_a_constant_without_a_value_is_named(self):
-        z, budget = cp.Variable(2), cp.Parameter(name="budget")
-        with pytest.raises(ValueError, match="budget has no value"):
-            DecisionProblem(
-                decision=z,
-                cost=lambda z, u: u @ z,
-                n_outcomes=2,
-                constraints=[cp.sum(z) <= budget],
-                constants=[budget],
-            )
-
 
 class TestFeasibleSet:
     @pytest.mark.needs("pyscipopt")
@@ -409,18 +398,6 @@ class TestFeasibleSet:
             z = cp.Variable(3, **options)
             reference = cp.Problem(cp.Minimize(u @ z)).solve(solver=cp.SCIP)
             assert decide_knowing(problem, u[None])[1][0] == pytest.approx(reference, abs=1e-7), options
-
-    def test_products_of_parameters_in_constraints_are_numbers(self):
-        z = cp.Variable(2, nonneg=True)
-        two, three = cp.Parameter(value=2.0), cp.Parameter(value=3.0)
-        problem = DecisionProblem(
-            decision=z,
-            cost=lambda z, u: u @ z,
-            n_outcomes=2,
-            constraints=[two * three * cp.sum(z) == 12],
-            constants=[two, three],
-        )
-        assert decide_knowing(problem, np.array([[1.0, 3.0]]))[1][0] == pytest.approx(2.0)
 
     def test_known_support_is_read_with_both_sides_of_equations(self):
         problem = DecisionProblem(
