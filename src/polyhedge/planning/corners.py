@@ -1,4 +1,4 @@
-r"""One linear program at many rows: a walk from corner to corner, the same to the last bit in any company.
+r"""One linear program at many rows: the vertices that many rows share.
 
 $$\min_x\ c(\theta)^\top x \quad\text{s.t.}\quad A x + s = b,\ s \ge 0 \text{ off the equations},$$
 

@@ -301,7 +301,7 @@ def fit_path(
     """
     seen, level = PlanningProblem(problem), planned_level(alpha)
     scored = rows if scored_on is None else scored_on
-    # A program with whole decisions takes many times as long, so that fewer rows are scored there, and one
+    # A program with integer decisions takes many times as long, so that fewer rows are scored there, and one
     # distribution.
     most = 6 if seen.is_costly else _SCORED_ROWS
     folds = [(_some(own, most), rest) for own, rest in scored.folds()]

@@ -153,7 +153,7 @@ def limits_of(problem: DecisionProblem) -> list[Any]:
 def fit_margins(
     problem: PlanningProblem, distribution: ResidualDistribution, level: float, X: Any, centers: Array, values: Array
 ) -> MarginPlanner:
-    """The planner with the cuts that an even choice of these rows needs, without whole decisions if there are such."""
+    """The planner with the cuts that an even choice of these rows needs, relaxed if there are integers."""
     rows = evenly_chosen(len(centers), _ROWS)
     bare = MarginPlanner(problem, distribution, _NO_CUTS, _NO_CUTS, np.zeros(centers.shape[1] + values.shape[1]))
     values = values[rows]
