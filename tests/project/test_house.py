@@ -138,11 +138,11 @@ BUDGETS = {
     "": 4300,  # 2900 is the aim
     "data": 1500,  # 900 is the aim
     "predictors": 1600,  # 1000 is the aim
-    "problems": 5150,  # 3900 is the aim
+    "problems": 4950,  # 3900 is the aim
     "sets": 1650,  # 1300 is the aim
     "robust": 3800,  # 3500 is the aim
     "learners": 5600,  # 4600 is the aim
-    "planning": 5550,  # 3000 is the aim
+    "planning": 4050,  # 3000 is the aim
     "regions": 1100,  # 900 is the aim
     "calibration": 2500,  # 1900 is the aim
     "monitoring": 1900,  # 1500 is the aim
@@ -151,7 +151,7 @@ BUDGETS = {
     "app": 5100,  # 3800 is the aim
     "distributed": 650,  # 600 is the aim
     "integrations": 200,
-    "solvers": 2750,  # 2100 is the aim
+    "solvers": 2700,  # 2100 is the aim
     "_support": 1300,  # 900 is the aim
 }
 """Lines of each package, "" being the modules at the top level: new code finds its room, or makes room."""
