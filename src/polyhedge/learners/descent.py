@@ -12,7 +12,7 @@ lets far samples pull early and leaves the exact derivative at the end.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,6 +25,7 @@ from polyhedge.learners.starts import (
     axis_box,
     check_n_facets,
     closed,
+    coarse,
     one_sided,
     pca_box,
     selection_on_segment,
@@ -106,7 +107,8 @@ class _Run:
     """One call of `learn`: the best candidate so far, the clock."""
 
     def __init__(self, settings: Descent, samples: Samples, rng: np.random.Generator) -> None:
-        self.settings, self.samples, self.rng = settings, samples, rng
+        self.settings, self.given, self.rng = settings, samples, rng
+        self.samples = self._seen(samples)
         self.began = time.perf_counter()
         m = samples.n_contexts
         limit = m if samples.has_closed_form else min(m, settings.max_contexts)
@@ -136,15 +138,27 @@ class _Run:
                 "No starting set gives a finite worst-case cost on the whole learning split. With a box around the "
                 f"predictions: {complaint}. Relax the constraints, bound the decision or drop such rows."
             )
+        shape, value = self.best, self.best_value
+        if self.samples is not self.given:
+            shape = self.given.normalised(shape)
+            value = self.given.value(shape, self.scored_on)
         return LearnResult(
-            set=closed(self.samples, self.best),
-            objective=self.best_value,
+            set=closed(self.given, shape),
+            objective=value,
             status=self.status,
             seconds=time.perf_counter() - self.began,
             trace=tuple(self.trace),
             detail=detail,
             interrupted=self.interrupted,
         )
+
+    @staticmethod
+    def _seen(samples: Samples) -> Samples:
+        """Samples as the search sees them; closed forms on a straight segment need no protection."""
+        structure = samples.problem.structure
+        if not structure.has_pieces or (samples.problem.n_outcomes == 2 and structure.is_on_straight_segment):
+            return samples
+        return replace(samples, residuals=coarse(samples.residuals, np.abs(samples.residuals).mean(axis=0)))
 
     def _choose_among_boxes(self) -> str:
         self.scored_on = self.scored_on[:: max(len(self.scored_on) // 12, 1)]
@@ -203,6 +217,11 @@ class _Run:
             gradient = total_gradient(samples, W, b, self._batch(), width)
             if gradient is None:
                 return
+            if samples is not self.given:
+                gradient = (
+                    coarse(gradient[0], np.abs(gradient[0]).max()),
+                    coarse(gradient[1], np.abs(gradient[1]).max()),
+                )
             rate = step_size * 0.01**progress
             W = W - rate * steps[0].direction(gradient[0])
             b = b - rate * scale * steps[1].direction(gradient[1])

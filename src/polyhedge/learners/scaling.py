@@ -1,7 +1,7 @@
 r"""Standardised samples: $u_i = s_i + a_i u_i'$ and $g = t + k g'$, so that no tolerance depends on the user's units.
 
-Residuals have mean size 1, in each outcome or in all together; outcomes count from the mean prediction, costs from the
-cost of the best decision there; costs differ by about 1 over the residuals.
+Residuals have a mean size of about 1, in each outcome or in all together; outcomes count from the mean prediction,
+costs from the cost of the best decision there; costs differ by about 1 over the residuals.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class SampleScaling:
             sizes, usual = np.abs(residuals).mean(axis=0), np.abs(centers).mean(axis=0)
             # An outcome that never differs from its prediction is open to a small share of itself.
             known = _NOTHING * np.where(usual > 0, usual, outcome)
-            each = tuple((np.where(sizes > 1e-12 * usual, sizes, known) / outcome).tolist())
+            # A mean size of 3/4 stands between powers of two, on which grids of numbers depend.
+            each = tuple((np.where(sizes > 1e-12 * usual, sizes, known) / (0.75 * outcome)).tolist())
         middle = centers.mean(axis=0)
         cost, value = _cost_unit(problem.relaxed(), middle, residuals)
         if not problem.structure.has_pieces:  # a formula may rest on the sign of outcomes
