@@ -71,7 +71,7 @@ def update(
     """Note outcomes that became known, and say whether the promise still holds.
 
     What came is kept in a database beside the model. A row counts against the bound that polyhedge decide --key noted
-    for it; where none was noted, the bound is computed anew, and that is said. Rows that are in the database already
+    for it; where none was noted, the bound is computed from the model. Rows that are in the database already
     are left as they are, so that a command that was killed can simply be run again. The alarm may be looked at after
     every row: on rows like the calibration rows it is ever raised with probability at most 0.01.
 

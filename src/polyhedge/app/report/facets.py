@@ -32,8 +32,8 @@ _MOST_TERMS = 6
 _WEIGHTY = 1e-6
 # How often facets bind is counted over at most so many rows, spread evenly.
 _MOST_ROWS = 500
-# Beyond so many facets that bind, so many are told: those that bind most often.
-_MANY, _TOLD = 5, 3
+# Beyond so many facets that bind, so many are shown: those that bind most often.
+_MANY, _SHOWN = 5, 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +80,7 @@ def facets(
     outcome_names : one name for each outcome; those of the problem if not given.
     decisions : what `decider.decide(X)` gave, where it is known already.
     parameters : values of the problem's parameters, as in `RobustDecider.decide`.
-    labels : labels or weights of these rows, as in `RobustDecider.decide`; without them the largest radius is told.
+    labels : labels or weights of these rows, as in `RobustDecider.decide`; without them the largest radius is shown.
     """
     names = name_outcomes(decider, outcome_names)
     polyhedron = decider.set_.facets()
@@ -92,9 +92,9 @@ def facets(
     W, (least, limits) = polyhedron.W / size[:, None], ((radius - polyhedron.b) / size for radius in ends)
     reach = _reach(decider.set_, ends[1])
     shares = bound.mean(axis=0) if len(bound) else np.zeros(len(W))
-    told = [_limit_in_words(W[k], float(least[k]), float(limits[k]), reach, names) for k in range(len(W))]
+    texts = [_limit_in_words(W[k], float(least[k]), float(limits[k]), reach, names) for k in range(len(W))]
     order = np.argsort(-shares, kind="stable")
-    return tuple(Facet(int(k) + 1, W[k], float(limits[k]), float(shares[k]), told[k]) for k in order)
+    return tuple(Facet(int(k) + 1, W[k], float(limits[k]), float(shares[k]), texts[k]) for k in order)
 
 
 def facets_in_words(
@@ -117,7 +117,7 @@ def facets_in_words(
     outcome_names : one name for each outcome; those of the problem if not given.
     decisions : what `decider.decide(X)` gave, where it is known already.
     parameters : values of the problem's parameters, as in `RobustDecider.decide`.
-    labels : labels or weights of these rows, as in `RobustDecider.decide`; without them the largest radius is told.
+    labels : labels or weights of these rows, as in `RobustDecider.decide`; without them the largest radius is shown.
 
     Examples
     --------
@@ -137,10 +137,10 @@ def facets_in_words(
     if not all_facets:
         return _round_in_words(decider.set_, *_ends(decider.model_, X, labels), name_outcomes(decider, outcome_names))
     binding = [facet for facet in all_facets if facet.share > 0]
-    shown = binding if len(binding) <= _MANY else binding[:_TOLD]
+    shown = binding if len(binding) <= _MANY else binding[:_SHOWN]
     sentences = [str(facet) for facet in shown]
     if len(shown) < len(binding):
-        rest = binding[_TOLD:]
+        rest = binding[_SHOWN:]
         sentences.append(f"{len(rest)} more facets bind, each in at most {_percent(rest[0].share)} of decisions")
     if decider.spread_ is not None:
         sentences.append(_spread_in_words(decider.scales(X)))

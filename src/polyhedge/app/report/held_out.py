@@ -46,7 +46,7 @@ class HeldOut:
     has_set : whether outcomes are promised to lie in a set; otherwise costs are promised to be at most their bound.
     parameters : values (n, *shape) of the problem's parameters at these rows, by name.
     labels : labels or weights (n,) that calibration reads; None where it asks for none.
-    seen : what is to be said where rows trained or shaped the model; empty where they did not.
+    seen : the warning that rows trained or shaped the model; empty if they did not.
     """
 
     X: Any
@@ -261,8 +261,8 @@ def own_warnings(decider: RobustDecider, held_out: HeldOut | None, *, is_few_tol
             )
         # That coverage is low is said above, in the words of the page.
         is_low = _is_too_low(decider, held_out)
-        told = [text for text in evaluation.diagnostics if not (is_low and is_about(text, DiagnosticCode.COVERAGE))]
-        warnings += told
+        others = [text for text in evaluation.diagnostics if not (is_low and is_about(text, DiagnosticCode.COVERAGE))]
+        warnings += others
         if evaluation.without_bound > 0:
             warnings.append(
                 f"{percent(evaluation.without_bound)} of {evaluation.without_bound.n} held-out rows have no finite "

@@ -252,9 +252,9 @@ def _guarded(
     if X is None:
         return [*seen, Missing("Which sides of the set matter is counted over decisions.", HOW_TO_OBSERVE)]
     own = None if held_out is None else held_out.labels
-    told = facets_in_words(decider, X, names, parameters=parameters, labels=own)
+    sentences = facets_in_words(decider, X, names, parameters=parameters, labels=own)
     head = "The sides of the set in words, those that hold the cost bound up most often first:"
-    return [*seen, Text(head), Points(told)]
+    return [*seen, Text(head), Points(sentences)]
 
 
 def _frontier(decider: RobustDecider) -> Table:

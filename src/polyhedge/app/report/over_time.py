@@ -60,17 +60,17 @@ def followed_report(
         Card("alarm", "none kept" if alarm is None else "raised" if alarm.is_raised else "no"),
         Card("radius in force", f"{radius:.4g}"),
     ]
-    said: list[Block] = [Cards(cards)]
+    blocks: list[Block] = [Cards(cards)]
     if alarm is not None:
-        said.append(Note(f"{alarm}.", warning=alarm.is_raised))
-    said += [Note(text, warning=True) for text in diagnostics]
+        blocks.append(Note(f"{alarm}.", warning=alarm.is_raised))
+    blocks += [Note(text, warning=True) for text in diagnostics]
     if followed.was_recomputed:
-        said.append(
+        blocks.append(
             Text(
                 "Some rows came without the bounds that were issued for them; theirs were computed anew from the model."
             )
         )
-    sections = [Section("What came", said)]
+    sections = [Section("What came", blocks)]
     if n:
         sections.append(Section("Coverage over time", _coverage_picture(followed)))
         sections.append(Section("Bounds and costs over time", _cost_picture(history, cost_unit)))
@@ -111,7 +111,7 @@ def _cost_picture(history: Sequence[LoggedRow], unit: str) -> list[Block]:
                 "COLUMN` notes them."
             )
         ]
-    caption = "What each decision was said to cost at most, and what it came to cost. Crosses lie above their bounds."
+    caption = "The bound on the cost of each decision, and its realised cost. Crosses lie above their bounds."
     place = np.arange(1, len(bound) + 1)
     return draw(lambda ax: _paint_costs(ax, place, bound, cost, "outcomes known", unit), caption, _WIDE)
 
