@@ -70,32 +70,33 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     _with_selection("example" if is_example else "whole" if item.get_closest_marker("selection") else "none")
 
 
-CONTESTS: dict[bytes, tuple[str, str]] = {}
-"""What selections of examples have said: many examples have the same rows."""
+SELECTIONS: dict[bytes, tuple[str, str]] = {}
+"""Results of selections in examples: many examples have the same rows."""
 
 
 def _with_selection(kind: str) -> None:
-    """Whether plain numbers have the selection of `predictor="auto"`: it takes longer than most tests, and few are of
-    it.
+    """Whether plain numbers have the selection of `predictor="auto"`, which takes longer than most tests.
 
     Without it the smooth ridge is taken, which also wins on the data of nearly all tests. Raw frames keep theirs.
     Examples have it once for the same rows and settings.
     """
-    from polyhedge.predictors import selection as choosing
+    from polyhedge.predictors import selection
 
-    whole = getattr(choosing.choose_for_numbers, "whole", choosing.choose_for_numbers)
+    whole = getattr(selection.choose_predictor, "whole", selection.choose_predictor)
 
-    def quick(*rows: object, **settings: object) -> tuple[str, str]:
+    def quick(schema: object, *rows: object, **settings: object) -> tuple[str, str]:
+        if schema is not None:
+            return whole(schema, *rows, **settings)  # type: ignore[no-any-return]
         return "smooth-ridge", "not compared in tests that are not of it"
 
     def once(*rows: object, **settings: object) -> tuple[str, str]:
         asked = pickle.dumps((rows, settings))
-        if asked not in CONTESTS:
-            CONTESTS[asked] = whole(*rows, **settings)
-        return CONTESTS[asked]
+        if asked not in SELECTIONS:
+            SELECTIONS[asked] = whole(*rows, **settings)
+        return SELECTIONS[asked]
 
     quick.whole = once.whole = whole  # type: ignore[attr-defined]
-    choosing.choose_for_numbers = {"whole": whole, "example": once, "none": quick}[kind]
+    selection.choose_predictor = {"whole": whole, "example": once, "none": quick}[kind]  # type: ignore[assignment]
 
 
 def pytest_runtest_teardown() -> None:

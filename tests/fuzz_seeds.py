@@ -29,7 +29,7 @@ from polyhedge.planning.policies import Rule, fit_planner
 from polyhedge.planning.report import Entry
 from polyhedge.planning.residual_distributions import fit_distribution
 from polyhedge.planning.risk import Risk
-from polyhedge.predictors.schema import Column, Schema
+from polyhedge.predictors.raw_columns import Column, Schema
 from polyhedge.predictors.selection import make_predictor
 from polyhedge.regions import CostGuard
 

@@ -14,12 +14,11 @@ if TYPE_CHECKING:
     from polyhedge import calibration, data, distributed, learners, plots, predictors, problems, robust, sets
     from polyhedge._support.warnings import CodedWarning
     from polyhedge.calibration import Calibration, conformal_radius, conformal_rank, coverage_law
-    from polyhedge.diagnosing import DiagnosticWarning
-    from polyhedge.estimator import RobustDecider
+    from polyhedge.diagnostics import DiagnosticWarning
+    from polyhedge.estimator import RobustDecider, load
     from polyhedge.evaluation import Evaluation
     from polyhedge.io import ModelFileError, ModelInfo, inspect_model
     from polyhedge.learners import lower_bound
-    from polyhedge.loading import load
     from polyhedge.monitoring.backtest import backtest
     from polyhedge.monitoring.log import OutcomeLog
     from polyhedge.problems import DecisionProblem

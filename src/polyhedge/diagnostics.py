@@ -1,7 +1,12 @@
-"""What a careful statistician would say about a fitted model: drift, ties, few rows, a poor predictor."""
+"""Diagnostics of a fit, a calibration or an evaluation: few rows, ties, drift, copies, rows seen before.
+
+Each diagnostic is a function that returns a list of one `Diagnostic`, or of none. Tests of drift, coverage and
+categories are false in `FALSE_ALARMS` of all tables at most.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -9,52 +14,49 @@ from typing import Any
 import numpy as np
 from scipy import special, stats
 
+from polyhedge._support.frames import as_pandas
 from polyhedge._support.tolerances import TIE
-from polyhedge._support.validation import Array, Mask
-from polyhedge._support.warnings import Code
-from polyhedge.calibration import conformal_rank, coverage_law
-from polyhedge.evaluation import Proportion
-from polyhedge.predictors.dates import time_order
+from polyhedge._support.validation import Array, Indices, Mask
+from polyhedge._support.warnings import Code, CodedWarning
+from polyhedge.calibration import Radii, conformal_rank, coverage_law, is_marginal
+from polyhedge.evaluation import Proportion, RowMeasures
+from polyhedge.model import Model, Prints
+from polyhedge.predictors.table import time_order
+from polyhedge.rows import Rows
 
 __all__ = [
     "Code",
     "Diagnostic",
+    "DiagnosticWarning",
+    "copies_diagnostic",
     "coverage_diagnostic",
     "coverage_since_diagnostic",
+    "diagnostics_of_evaluation",
+    "diagnostics_of_fit",
+    "diagnostics_of_radii",
     "drift_along_file",
     "drift_between_parts",
     "expected_cost_diagnostic",
     "few_rows_diagnostic",
     "groups_diagnostic",
     "is_about",
-    "one_of_each_group",
     "order_diagnostic",
     "predictor_diagnostics",
+    "row_hashes",
+    "seen_diagnostic",
     "ties_diagnostic",
 ]
 
-# Share of tables without drift in which a warning of drift comes up at most.
 FALSE_ALARMS = 0.01
-# Share of calibration rows with one and the same score from which on coverage is notably larger than promised.
-_NOTABLE_TIES = 0.05
-_FEWEST_TIED = 1.5
-"""Rows beyond which scores are tied: one always equals the radius, because the radius is its score."""
-_MOST_CATEGORIES = 30
-"""A column of more names rows rather than kinds of rows."""
-# A coverage that one model in twenty misses by more than this is worth a sentence.
-_NOTABLE_SPREAD = 0.05
+"""Share of tables without drift in which a warning of drift comes up at most."""
 _NOTABLE_MISSES = 0.8
 """Share of the allowed misses below which bounds are notably higher than need be: chance moves most models less."""
-_FEWER = np.array([1.5, 2.0, 3.0, 5.0])
-"""How many times fewer misses are suspected: the factors of the alarm, the other way."""
-_NOTABLE_OFF = 0.05
-"""Share of the realised cost by which an expected cost may be off: fits of a few hundred rows do not tell it better."""
-_CLEAR = 1.645
-"""Standard errors by which a gain is clear: chance alone would pass them in one of twenty cases."""
+_NOTABLE_OVERLAP = 0.02
+"""Share of rows that were seen before beyond which they are no fresh ones: fewer may be alike by chance."""
 
 
 class Diagnostic(str):
-    """A text for the reader, with a code for the program: what depends on a diagnostic asks its code.
+    """A text for the reader, with a `code` for programs.
 
     Examples
     --------
@@ -70,13 +72,224 @@ class Diagnostic(str):
         return diagnostic
 
     def __getnewargs__(self) -> tuple[Code, str]:  # type: ignore[override]
-        """What a copy or a pickle makes it anew from."""
+        """What copies and pickles are made of."""
         return self.code, str(self)
+
+
+class DiagnosticWarning(CodedWarning, UserWarning):
+    """A diagnostic of a fit, or of what is measured on some rows; `decider.diagnostics_` keeps those of the fit.
+
+    Parameters
+    ----------
+    text : the warning as it is shown.
+    code : what the diagnostic is about, such as "Few rows" or "Drift", for programs; None where none was given.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> warnings.filterwarnings("error", category=DiagnosticWarning)  # a fit with a diagnostic does not pass
+    """
+
+
+def warn_of(diagnostics: Sequence[Diagnostic], stacklevel: int = 2) -> None:
+    """Warn of each diagnostic; `stacklevel` counts as that of `warnings.warn`, from the caller of this function."""
+    for diagnostic in diagnostics:
+        warnings.warn(DiagnosticWarning(str(diagnostic), diagnostic.code), stacklevel=stacklevel + 1)
 
 
 def is_about(warning: str, code: Code) -> bool:
     """Whether a warning is a diagnostic with this code; texts of a user's own have none."""
     return isinstance(warning, Diagnostic) and warning.code is code
+
+
+def _about(code: Code, text: str) -> list[Diagnostic]:
+    return [Diagnostic(code, f"{code}: {text}")]
+
+
+def _alarm() -> str:
+    return f"false alarm in at most {FALSE_ALARMS:.0%} of tables"
+
+
+# Diagnostics of a model and its rows
+
+
+def diagnostics_of_fit(model: Model, rows: Rows, calibrate: Indices, in_time: bool) -> tuple[Diagnostic, ...]:
+    """Copies, few calibration rows, tied scores, drift; from rows that the predictor of the model has not seen.
+
+    Parameters
+    ----------
+    model : fitted on these rows.
+    rows : with features as the predictor takes them.
+    calibrate : the rows that set the radius: with pooled calibration, learning rows too.
+    in_time : whether parts follow one another in time.
+    """
+    own, names = rows.take(calibrate), model.problem.outcome_names
+    # Rows that developed a policy have trained its predictor too: their residuals are smaller than those of new rows.
+    learn = model.record.split.learn[: 0 if model.family.trains_on_learning_rows else None]
+    parts = {"learning": learn, "calibration": model.record.split.calibrate}
+    if not in_time:
+        drift = drift_along_file(_residuals(model, rows.take(np.sort(np.concatenate(list(parts.values()))))), names)
+    elif model.family.trains_on_learning_rows:
+        drift = _drift_between_halves(_residuals(model, rows.take(parts["calibration"])), names)
+    else:
+        residuals = [(name, _residuals(model, rows.take(part))) for name, part in parts.items() if len(part)]
+        drift = drift_between_parts(residuals, (), names)
+    copies = copies_diagnostic(row_hashes(own), model.record.seen, own.groups)
+    return (*copies, *diagnostics_of_radii(model, own), *drift)
+
+
+def diagnostics_of_new_radii(
+    model: Model, rows: Rows, in_time: bool, made: Prints | None, trained: Prints | None = None
+) -> tuple[Diagnostic, ...]:
+    """The same of rows that set radii after a fit.
+
+    Parameters
+    ----------
+    model : with these radii.
+    rows : with features as the predictor takes them.
+    in_time : whether rows come in the order of time.
+    made : fingerprints of rows that made what stays of the model; None if unknown.
+    trained : fingerprints of rows that were given with these to train on.
+    """
+    hashes, residuals, names = row_hashes(rows), _residuals(model, rows), model.problem.outcome_names
+    return (
+        *seen_diagnostic(made, hashes),
+        *copies_diagnostic(hashes, trained, rows.groups),
+        *diagnostics_of_radii(model, rows),
+        *(_drift_between_halves(residuals, names) if in_time else drift_along_file(residuals, names)),
+    )
+
+
+def diagnostics_of_radii(model: Model, rows: Rows) -> list[Diagnostic]:
+    """Few calibration rows, tied scores, categories that are covered less often; `rows` set the radii."""
+    radii: Any = model.radii
+    if not is_marginal(radii):
+        return []
+    n_units, unit = (radii.n, "rows") if rows.groups is None else (len(np.unique(rows.groups)), "groups")
+    found = few_rows_diagnostic(n_units, radii.alpha, unit)
+    if radii.scores is not None:
+        if not model.family.scores_are_steps:  # many steps of a path are equal whatever the rows
+            found += ties_diagnostic(radii.scores, radii.radius, model.guarantee)
+        if rows.groups is None:
+            found += groups_diagnostic(radii.scores <= radii.radius, categories(rows.features))
+    return found
+
+
+def diagnostics_of_size(radii: Radii) -> list[Diagnostic]:
+    """Few calibration rows, where the rows themselves are elsewhere."""
+    return few_rows_diagnostic(radii.n, radii.alpha) if is_marginal(radii) else []
+
+
+def diagnostics_of_evaluation(
+    model: Model, coverage: Proportion, measured: RowMeasures, n_units: int, groups: Any = None
+) -> list[Diagnostic]:
+    """Coverage that is too low or notably too high, and expected costs that are off, on rows that were not used.
+
+    Parameters
+    ----------
+    model, measured : what decided, and what happened row by row.
+    coverage : of rows that are independent of each other.
+    n_units : independent rows or groups that set the radius.
+    groups : (N,) labels of near-copies, or None.
+    """
+    found = coverage_diagnostic(coverage, n_units, model.radii.alpha) if is_marginal(model.radii) else []
+    return [*found, *expected_cost_diagnostic(measured.expected, measured.realised, groups)]
+
+
+def categories(X: Any, rows: Indices | None = None) -> dict[str, Any]:
+    """The columns of a data frame that name kinds, at these rows or at all; none of an array."""
+    frame = as_pandas(X)
+    if not hasattr(frame, "select_dtypes"):
+        return {}
+    frame = frame if rows is None else frame.iloc[rows]
+    columns = ((str(name), frame.iloc[:, j]) for j, name in enumerate(frame.columns))  # names may stand twice
+    return {name: column for name, column in columns if column.dtype.kind not in "fiucMm"}
+
+
+def _residuals(model: Model, rows: Rows) -> Array:
+    """Residuals (n, d) of the predictor, one for each group."""
+    return one_of_each_group(rows.Y - model.family.predictor.predict(rows.features), rows.groups)
+
+
+def _drift_between_halves(residuals: Array, names: Sequence[str]) -> list[Diagnostic]:
+    half = len(residuals) // 2
+    parts = [("older half", residuals[:half]), ("newer half of the calibration", residuals[half:])]
+    return drift_between_parts(parts, (), names)
+
+
+# Rows that are known already
+
+
+def row_hashes(rows: Rows) -> Prints | None:
+    """A number for each row by its features and outcomes; None if they cannot be hashed."""
+    import pandas as pd
+
+    try:
+        features = as_pandas(rows.features)
+        frame = pd.DataFrame(features if hasattr(features, "iloc") else np.asarray(features))
+        if frame.columns.is_unique:  # 3 and 3.0 are one number, whatever the type of a column elsewhere
+            frame = frame.astype({name: np.float64 for name, kind in frame.dtypes.items() if kind.kind in "iu"})
+        hashes = [pd.util.hash_pandas_object(part, index=False) for part in (frame, pd.DataFrame(rows.outcomes))]
+    except (TypeError, ValueError):
+        return None
+    # Other factors for the two, so that equal parts do not cancel.
+    return np.asarray(3 * hashes[0].to_numpy() + 5 * hashes[1].to_numpy(), dtype=np.uint64)
+
+
+def seen_rows(model: Model) -> Prints | None:
+    """The rows that trained, learned or chose anything in the model; None if unknown."""
+    known = [prints for prints in (model.record.seen, model.record.trained) if prints is not None]
+    return np.concatenate(known) if known else None
+
+
+def seen_diagnostic(seen: Prints | None, hashes: Prints | None) -> list[Diagnostic]:
+    """Whether rows trained or shaped the model: then nothing that is measured or promised with them can be trusted."""
+    share = 0.0 if seen is None or hashes is None or not len(hashes) else float(np.isin(hashes, seen).mean())
+    if share <= _NOTABLE_OVERLAP:
+        return []
+    return _about(
+        Code.SEEN,
+        f"{share:.0%} of these rows trained or shaped the model. Coverage measured or promised with them is not to be "
+        "trusted. Use rows that it has not seen.",
+    )
+
+
+def fresh_rows_diagnostic(model: Model, rows: Rows) -> list[Diagnostic]:
+    """Whether rows that should be fresh have trained or shaped the model."""
+    seen = seen_rows(model)
+    return [] if seen is None else seen_diagnostic(seen, row_hashes(rows))
+
+
+def copies_diagnostic(calibrate: Prints | None, others: Prints | None, groups: Any) -> list[Diagnostic]:
+    """Whether calibration rows are copies of rows that trained or learned; without groups, also of one another."""
+    if calibrate is None or not len(calibrate):
+        return []
+    is_copy = np.zeros(len(calibrate), dtype=bool) if others is None else np.isin(calibrate, others)
+    if groups is None:
+        _, place, count = np.unique(calibrate, return_inverse=True, return_counts=True)
+        is_copy |= count[place] > 1
+    if is_copy.mean() <= _NOTABLE_OVERLAP:
+        return []
+    return _about(
+        Code.COPIES,
+        f"{is_copy.mean():.0%} of the calibration rows are equal to another row in every column. Copies in two parts "
+        "make a model look better than it is. Leave them out, or give groups=, one label for each row and its copies; "
+        "if they are separate events, all is well.",
+    )
+
+
+def fed_again_diagnostic(hashes: Prints | None, fed: Prints | None) -> list[Diagnostic]:
+    """Whether ten rows or more were all fed to `update` before, and now count twice; single rows may well be equal."""
+    if hashes is None or fed is None or len(hashes) < 10 or not np.isin(hashes, fed).all():
+        return []
+    text = (
+        f"Fed before: all of these {len(hashes)} rows were fed to update before, and now count twice. Feed each row "
+        "once, or give keys=, so that rows that are known are left as they are."
+    )
+    return [Diagnostic(Code.COPIES, text)]
+
+
+# Single diagnostics
 
 
 def drift_between_parts(
@@ -167,8 +380,8 @@ def one_of_each_group(values: Array, labels: Any) -> Array:
 def groups_diagnostic(inside: Mask, labels: Mapping[str, Any]) -> list[Diagnostic]:
     """Whether rows of some category are covered less often than others: a promise for all rows hides that.
 
-    Of each category the number of covered rows is compared with its exact law if categories were dealt at random, a
-    hypergeometric one. p-values are corrected for their number, so that the warning is false in `FALSE_ALARMS` of all
+    Of each category the number of covered rows is compared with its exact law if categories were assigned at random,
+    hypergeometric. p-values are corrected for their number, so that the warning is false in `FALSE_ALARMS` of all
     tables at most.
 
     Parameters
@@ -179,10 +392,12 @@ def groups_diagnostic(inside: Mask, labels: Mapping[str, Any]) -> list[Diagnosti
     tests = []
     for column, values in labels.items():
         names, place = np.unique(np.asarray(values).astype(str), return_inverse=True)
-        for k, name in enumerate(names if 1 < len(names) <= _MOST_CATEGORIES else ()):
+        for k, name in enumerate(names if 1 < len(names) <= 30 else ()):  # a column of more names rows, not kinds
             own = place == k
-            law = stats.hypergeom(len(inside), int(inside.sum()), int(own.sum()))
-            tests.append((float(law.cdf(int(inside[own].sum()))), column, str(name), float(inside[own].mean())))
+            distribution = stats.hypergeom(len(inside), int(inside.sum()), int(own.sum()))
+            tests.append(
+                (float(distribution.cdf(int(inside[own].sum()))), column, str(name), float(inside[own].mean()))
+            )
     less = sorted((one for one in tests if one[0] * len(tests) <= FALSE_ALARMS), key=lambda one: one[3])
     if not less:
         return []
@@ -201,7 +416,7 @@ def ties_diagnostic(scores: Array, radius: float, guarantee: str = "outcome") ->
     `guarantee` says what is too large then: sets of outcomes, or bounds on costs.
     """
     share = float(np.isclose(scores, radius, rtol=TIE, atol=0.0).mean())
-    if share <= max(_NOTABLE_TIES, _FEWEST_TIED / len(scores)):
+    if share <= max(0.05, 1.5 / len(scores)):  # one score always equals the radius
         return []
     return _about(
         Code.TIES,
@@ -218,7 +433,7 @@ def few_rows_diagnostic(n_calibrate: int, alpha: float, unit: str = "rows") -> l
     """
     low, high = coverage_law(n_calibrate, alpha).ppf([0.05, 0.95])
     unrounded = stats.beta((1 - alpha) * (n_calibrate + 1), alpha * (n_calibrate + 1))
-    if unrounded.ppf(0.05) >= 1 - alpha - _NOTABLE_SPREAD:
+    if unrounded.ppf(0.05) >= 1 - alpha - 0.05:
         return []
     return _about(
         Code.FEW_ROWS,
@@ -239,7 +454,7 @@ def predictor_diagnostics(
     if len(gains) < 2:
         return []
     errors = gains.std(axis=0, ddof=1) / np.sqrt(len(gains))
-    poor = [name for name, gain, error in zip(names, gains.mean(axis=0), errors, strict=True) if gain <= _CLEAR * error]
+    poor = [name for name, gain, error in zip(names, gains.mean(axis=0), errors, strict=True) if gain <= 1.645 * error]
     if not poor:
         return []
     so = (
@@ -283,7 +498,7 @@ def coverage_since_diagnostic(n: int, n_missed: int, alpha: float) -> list[Diagn
     `FALSE_ALARMS` at most.
     """
     most = _NOTABLE_MISSES * alpha
-    shares = most / _FEWER
+    shares = most / np.array([1.5, 2.0, 3.0, 5.0])  # the factors of the alarm, the other way
     ratios = n_missed * np.log(shares / most) + (n - n_missed) * np.log((1 - shares) / (1 - most))
     if special.logsumexp(ratios) - np.log(len(shares)) < -np.log(FALSE_ALARMS):
         return []
@@ -299,37 +514,36 @@ def _too_many(observed: str, alpha: float) -> str:
     )
 
 
-def expected_cost_diagnostic(expected: Array, realised: Array, labels: Any = None) -> list[Diagnostic]:
-    """Whether decisions came to cost notably more or less in the mean than was expected of them.
+def expected_cost_diagnostic(expected: Array, realised: Array, groups: Any = None) -> list[Diagnostic]:
+    """Whether decisions cost notably more or less in the mean than expected.
 
-    Notably: by `_NOTABLE_OFF` of the realised cost and, by a paired t-test, more than chance explains in
+    Notably: by 5 % of the realised cost and, by a paired t-test, more than chance explains in
     `FALSE_ALARMS` of all tables.
 
     Parameters
     ----------
     expected, realised : (n,) costs of rows that the model has not seen; NaN where they are not known.
-    labels : (n,) of near-copies, which count once; None where there are none.
+    groups : (n,) labels of near-copies, which count once; None where there are none.
     """
     known = np.isfinite(expected) & np.isfinite(realised)
-    own = None if labels is None else np.asarray(labels)[known]
+    own = None if groups is None else np.asarray(groups)[known]
     pairs = one_of_each_group(np.column_stack([expected, realised])[known], own)
     n = len(pairs)
     if n < 2:
         return []
-    before, came = pairs.mean(axis=0)
+    expected_mean, realised_mean = pairs.mean(axis=0)
     error = float((pairs[:, 1] - pairs[:, 0]).std(ddof=1)) / np.sqrt(n)
-    if abs(came - before) - stats.t.ppf(1 - FALSE_ALARMS / 2, n - 1) * error <= _NOTABLE_OFF * abs(came):
+    if abs(realised_mean - expected_mean) - stats.t.ppf(1 - FALSE_ALARMS / 2, n - 1) * error <= 0.05 * abs(
+        realised_mean
+    ):
         return []
+    more = "more" if realised_mean > expected_mean else "less"
     return _about(
         Code.EXPECTED_COST,
-        f"decisions cost {came:.4g} in the mean, {abs(came - before):.3g} {'more' if came > before else 'less'} than "
-        f"the {before:.4g} that was expected ({_alarm()}). The bound does not depend on it, but the residuals of these "
-        "rows are unlike those that the policy was made of. Refresh on newer rows, or fit anew.",
+        f"decisions cost {realised_mean:.4g} in the mean, {abs(realised_mean - expected_mean):.3g} {more} than the "
+        f"{expected_mean:.4g} that was expected ({_alarm()}). The bound does not depend on it, but the residuals of "
+        "these rows are unlike those that the policy was made of. Refresh on newer rows, or fit anew.",
     )
-
-
-def _about(code: Code, text: str) -> list[Diagnostic]:
-    return [Diagnostic(code, f"{code}: {text}")]
 
 
 def _worst(tests: Sequence[tuple[str, str, str, Array, Array]]) -> tuple[str, str, str, float] | None:
@@ -337,16 +551,8 @@ def _worst(tests: Sequence[tuple[str, str, str, Array, Array]]) -> tuple[str, st
     usable = [test for test in tests if min(len(test[3]), len(test[4])) > 1]
     if not usable:
         return None
-    p_values = [float(_two_sample(test[3], test[4])) for test in usable]
+    p_values = [float(stats.ks_2samp(test[3], test[4]).pvalue) for test in usable]
     least = int(np.argmin(p_values))
     if p_values[least] * len(usable) > FALSE_ALARMS:
         return None
     return *usable[least][:3], p_values[least]
-
-
-def _two_sample(first: Array, second: Array) -> Any:
-    return stats.ks_2samp(first, second).pvalue
-
-
-def _alarm() -> str:
-    return f"false alarm in at most {FALSE_ALARMS:.0%} of tables"

@@ -1,199 +1,130 @@
-"""The whole chain behind one estimator: fit, decide, region, evaluate, recalibrate."""
+"""`RobustDecider`: fit, decide, evaluate, monitor, recalibrate and refresh, as one scikit-learn estimator.
+
+Its methods are calls of functions on the fitted `Model`; the estimator holds the settings, and the model in force.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
-from typing import Any, Self
+from importlib import import_module
+from pathlib import Path
+from threading import Lock
+from typing import Any, NoReturn, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.exceptions import NotFittedError
 
-from polyhedge._support.alignment import refuse_outcomes
-from polyhedge._support.frames import as_pandas, from_dictionaries
-from polyhedge._support.progress import log_lines
+from polyhedge._support.files import replace_file
+from polyhedge._support.progress import log_lines, tell
 from polyhedge._support.progress import progress as bar
+from polyhedge._support.settings import SettingsEstimator
 from polyhedge._support.validation import Array
-from polyhedge._support.warnings import Code, SettingWarning, warn
-from polyhedge.calibration import Calibrator, Marginal, PreparedCalibrator
-from polyhedge.calibration.labels import check_source
-from polyhedge.data import GroupSplit, TimeSplit, digest_rows, take_rows
-from polyhedge.data.ordered import has_clock, in_time
-from polyhedge.data.splits import IndexArray, evenly_chosen
-from polyhedge.deciding import Decides
-from polyhedge.diagnosing import row_hashes
-from polyhedge.diagnostics import order_diagnostic
-from polyhedge.fitted import Telling
-from polyhedge.fitting import (
-    at_reference,
-    check_features,
-    check_policy,
-    check_rows,
-    check_settings,
-    check_sizes,
-    feature_names,
-    generator,
-    labels_for,
-    labels_in_fit,
-    learning_samples,
-    n_rows_of,
-    named_rows,
-    outcome_names_of,
-    prepared,
-    rows_for,
-    split_into_parts,
-)
-from polyhedge.learners import Auto, Learner, Samples, learn_with_spread
-from polyhedge.model import Record, calibrated_radii, fitted_model
-from polyhedge.monitoring.monitor import EXCHANGE, FollowsOutcomes
-from polyhedge.monitoring.refresh import Refreshes
-from polyhedge.planning import LeastMean, MeanCost
-from polyhedge.planning.development import Given, parts_of_policy, planned_guard
-from polyhedge.predictors.raw_columns import number_columns
-from polyhedge.predictors.regressor import Predictor, as_predictor
-from polyhedge.predictors.selection import is_auto, is_made_here, prepare, reads_columns, takes_frame
-from polyhedge.predictors.weights import check_weights
+from polyhedge._support.warnings import Code, warn
+from polyhedge.calibration import Calibrator, LevelledRadii, Marginal, PreparedCalibrator
+from polyhedge.data import GroupSplit, TimeSplit
+from polyhedge.diagnostics import diagnostics_of_evaluation, fresh_rows_diagnostic, warn_of
+from polyhedge.distributed import decide_frame, is_dask_frame
+from polyhedge.evaluation import Evaluation, RowMeasures, by_group
+from polyhedge.fitting import CAUTION, LearningInterrupted, fit
+from polyhedge.io import MAX_BYTES, Key, read_model, write_model
+from polyhedge.learners import Learner, LearnResult
+from polyhedge.model import Model, guarantee_of, promised_by, summary_of
+from polyhedge.monitoring import monitor
+from polyhedge.monitoring.monitor import Monitoring, MonitoringState
+from polyhedge.monitoring.refresh import recalibrated, refreshed
+from polyhedge.predictors.regressor import takes_nan, takes_sparse
 from polyhedge.problems import DecisionProblem
-from polyhedge.problems.parameters import parameter_rows
-from polyhedge.regions import CostGuard, LearnedSet, RegionFamily, SetPolicy
-from polyhedge.robust.threads import one_blas_thread
-from polyhedge.settings import (
-    CAUTION,
-    CheckedLearner,
-    NestedSettings,
-    check_caution,
-    guarantee_in_force,
-    warn_if_fitted,
-    warn_if_unordered,
-)
+from polyhedge.regions import LearnedSet, Work
+from polyhedge.robust import Decisions
+from polyhedge.rows import labels_by
+from polyhedge.sets import Region, Volume
 from polyhedge.solvers.options import Solver, solver_of
 
-_SETTINGS = ("predictor", "learner", "split", "random_state", "calibration", "guarantee", "policy", "caution", "solver")
+Parameters = Mapping[Any, Any] | None
+Labels = ArrayLike | None
 _LOG = logging.getLogger(__name__)
-_N_EXAMPLES = 3
-"""Rows at which `save` compares decisions: a few milliseconds, and seconds where each row is a hard program."""
+_OLD_BOUNDS = "outcomes were held against bounds that are no more in force, and none of them was counted. Update"
+_COUNTING = Lock()
+"""Held while outcomes are counted: those of two threads must both be."""
+_EXCHANGE = Lock()
+"""Held while a decider gets another model: one that was made for the old one must not replace it."""
 
 
-class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings):
+class RobustDecider(SettingsEstimator):
     r"""Robust decisions whose cost bound holds with probability at least 1 - alpha.
 
-    `fit` splits the rows into three disjoint parts: the first trains the predictor, the second makes, with the first,
-    a policy of decisions or the shape of a set, the third sets the radius by conformal calibration and nothing else.
-    For a new x, $P\{g(z(x), Y) \le c(x)\} \ge 1 - \alpha$, c(x) being its `cost_bound`: in finite samples, for any
-    predictor and any distribution, as long as the rows are exchangeable.
+    `fit` splits the rows into three disjoint parts. The first trains the predictor. The second develops, with the
+    first, a policy or the shape of a set. The third sets the radius by conformal calibration and nothing else. For a
+    new x, $P\{g(z(x), Y) \le c(x)\} \ge 1 - \alpha$, c(x) being its `cost_bound`: in finite samples, for any predictor
+    and any distribution, as long as the rows are exchangeable.
 
     Parameters
     ----------
     problem : DecisionProblem
     predictor : "auto", scikit-learn regressor, Pipeline, FrozenEstimator, callable, "precomputed" or None
-        What predicts the outcome. "auto" takes arrays of numbers and raw data frames with numbers, texts, categories,
-        booleans, dates (their weekday, month and hour) and gaps, and chooses by cross-validation on the training rows
-        among ridge, a smooth ridge (on features, their squares and sines), forest and boosting:
-        `settings_["chosen predictor"]` says which and why. None is the smooth ridge without a selection, which takes a
-        second or more, where X is numbers without gaps, and "auto" where it is a raw data frame. A regressor that
-        does not take a raw frame as it is gets its columns prepared as with "auto": `print(decider)` says so.
-        "smooth-ridge", "ridge", "forest", "boosting" and "linear" name one of ours. "precomputed" takes X itself as the
-        prediction.
+        "auto" takes arrays and raw data frames (texts, categories, booleans, dates, gaps), and chooses by
+        cross-validation on the training rows among ridge, smooth ridge (features, their squares and sines), forest and
+        boosting; `settings_["chosen predictor"]` says which and why. None is the smooth ridge, and "auto" for raw
+        frames. A regressor that takes no raw frame gets its columns prepared. "smooth-ridge", "ridge",
+        "forest", "boosting" and "linear" name one of ours. "precomputed": X is the prediction.
     alpha : float
         Share of new rows whose bound may fail (with guarantee="outcome": whose outcome may lie outside the set).
     learner : Learner or None
-        How the shape of a set is learned; None for the default, which policies where guarantee is "cost".
+        How the shape of a set is learned; None for the default, which needs none if guarantee is "cost".
     split : (train, learn, calibrate), "time", `data.TimeSplit` or `data.GroupSplit`
-        Shares of the rows, which are dealt at random; "time" takes rows in the order in which they come. The training
-        share is dealt to the other two where the predictor needs none. Rows of a fourth share are held out:
-        `split_.held_out` names them, for `evaluate`.
+        Shares of the rows, at random; "time" takes rows in the order in which they come. Rows of a fourth share are
+        held out, for `evaluate`: `split_.held_out`.
     random_state : int, numpy Generator, RandomState or None
         Same seed, same result.
     calibration : Calibrator or None
-        What the promise is about, see `polyhedge.calibration`: `ByCategory`, `Weighted`, `Recent`, `Online` or
-        `ThisModel`; None for all rows together. `promise_` says it in words.
+        What the promise is about, see `polyhedge.calibration`; None for all rows together. `promise_` has the words.
     guarantee : {"cost", "outcome"} or None
         "cost": a policy fixes the decision first, and the bound on the cost of this one decision is calibrated. It is
-        the lowest, and says nothing of other decisions or outcomes. Rules compete on training and learning rows, see
-        `policy_`; with a learner, the policy is the best decision against the learned set.
-        "outcome": a set of outcomes is calibrated, and the decision is the best against all of them. The bound of every
-        other decision holds as well.
-        None means "cost", except where a learner is given, where the problem takes parameters row by row and where it
-        has uncertain constraints beside a cost that is no sum of maxima of affine functions: then "outcome". Where no
-        learner asks for it, `fit` warns. `print(decider)` tells which one is in force, why, and what the other needs.
+        the lowest. Rules compete on training and learning rows, see `policy_`; with a learner, the policy is the best
+        decision against the learned set. "outcome": a set of outcomes is calibrated, and the decision is the best
+        against all of them. The bound of every other decision holds as well. None means "cost", except with a learner,
+        for problems with parameters, and for uncertain constraints with a cost that is no sum of maxima of affine
+        functions: `guarantee_` says which one is in force, why, and what the other needs.
     policy : function, estimator with predict, or None
-        A policy of your own, X -> decisions (N, ...), which is guarded: implies guarantee="cost". A function with a
-        second argument that has no default, or is called `parameters`, is given the problem's parameters of these rows
-        there, arrays (N, ...) by name; estimators see X alone. An estimator with `fit` is trained on the training
-        rows; a function must depend on each row alone, and what it was made from must not contain calibration rows
-        (learning rows it may contain). A decision that breaks constraints, bounds or integrality is refused: it has no
-        bound, and counts as infinitely expensive where it calibrates.
+        A policy of your own, X -> decisions (N, ...), which is guarded: implies guarantee="cost". A function may take
+        the problem's `parameters` as a second argument, arrays (N, ...) by name; it must depend on each row alone, and
+        must not be made from calibration rows. An estimator with `fit` is trained on the training rows.
     caution : float
-        From 0 to 1: how much the bound counts against the mean cost when policies compete; `frontier` shows the choice.
-        Where none compete (with "outcome", a learner or a policy of your own) `fit` refuses any but the default.
+        From 0 to 1: the weight of the bound against the mean cost when policies compete, see `frontier`.
     solver : Solver or None
-        Options and another back-end for whole numbers, where the solvers that are chosen by themselves do not serve;
-        not kept in files.
+        Options, and another back-end for integers; not kept in files.
 
     Attributes
     ----------
-    model_ : the fitted `Model`: region family, radii and the record of both. It never changes; `recalibrate` makes
-        another. What a model has is read from it; the rest tells how this fit went.
-    problem_, predictor_ : the problem as it was fitted, and the fitted predictor.
-    parameters_ : the values of the problem's parameters for which the set was learned, by name.
-    set_ : the learned shape, in residuals; where there is a spread, in residuals divided by it.
-    promise_ : what is promised, to whom and on which assumption, in words.
-    guarantee_ : which guarantee is in force and why, and what the other one needs, in words.
-    radius_, alpha_ : its calibrated radius, the largest where rows have different ones, and the level that it was set
-        for. Setting `alpha` after `fit` promises nothing until `recalibrate` sets a radius for it.
-    spread_ : the predicted `Spread` that scales the set at each row; None where one size serves all rows.
-    learn_result_ : the learner's evidence.
-    policy_ : with guarantee="cost" and no learner, a `PolicyReport`: which rules make the policy, how they were
-    scored, why. split_, refreshed_split_ : the row indices of the three parts, and of those of the last `refresh`.
-    n_learn_, n_calibrate_ : samples that made the policy or shaped the set, and that set its radius.
-    calibrations_ : the audit trail: one `Calibration` for each radius so far, the newest last.
-    diagnostics_ : what to worry about in the last fit, refresh or recalibration, in words: few calibration rows, ties,
-        drift, copies, rows seen before, rows that chose settings; each was or will be a `DiagnosticWarning`.
-    followed_ : what came of the bounds since, after `update`: coverage, and an alarm where it is worse than chance.
-    settings_ : how predictor, learner, split and random_state printed when the decider was fitted.
-    data_digest_ : SHA-256 of the rows and their split.
-    details_ : what was stored beside a model that was loaded from a file.
-    n_features_in_ : how many columns X had.
-    feature_names_in_ : names of the columns of X, where it was a data frame; of the outcomes, where predictions of a
-        problem with outcome names came as an array.
+    model_ : the fitted `Model`, which never changes; `recalibrate` makes another. Other attributes are read from it.
+    diagnostics_ : of the last fit, refresh or recalibration; each was a `DiagnosticWarning`.
+    refreshed_split_ : the row indices of the parts of the last `refresh`.
 
     Notes
     -----
-    Names decide where there are names. Columns of X that come in another order than in `fit`, and columns of Y (or of
-    predictions that are supplied) in another order than the problem's outcome names, are put in order; what cannot be
-    matched is refused. A problem without outcome names takes those of fit's Y, also for the decisions that belong to
-    these outcomes (`is_paired`). Arrays have no names and are taken in order. Data frames and series with unequal
-    indices are refused, never aligned. Frames and series of polars, pyarrow and whatever else narwhals knows reach the
-    predictor as pandas frames; rows that are not in memory yet, such as those of a polars LazyFrame or a DuckDB
-    relation, are refused, because no query promises their order.
+    Columns with names are put in the order of `fit`, and outcomes in that of the problem's outcome names. Frames and
+    series with unequal indices are refused, never aligned. Frames of polars, pyarrow and whatever else narwhals knows
+    reach the predictor as pandas frames; rows that are not in memory are refused: no query promises their order.
 
-    scikit-learn's `check_estimator`, whose few rows promise one in two (`alpha=0.5`), passes but for three checks.
-    `check_estimators_overwrite_params` compares pickles, and a problem, which no fit changes, keeps what is compiled of
-    it on first use, so that its pickle grows. `check_sample_weight_equivalence_on_dense_data` calls the outcomes `y`
-    and takes a row of weight 2 for two rows, but weights are for the predictor only, and two rows may train and
-    calibrate. `check_sample_weights_not_an_array` passes rows that have
-    neither a shape nor a length.
-
-    `pickle` is for the same versions of all packages; `save` writes a file that other versions read, without running
-    code from it. As the last step of a `Pipeline`, `score` is reached through it, and what it adds to scikit-learn's
-    verbs is reached by `pipeline[-1].decide(pipeline[:-1].transform(X))`; a transformer before `predictor`, inside of
-    the decider, keeps names, files and pages whole.
-
-    Loggers are called like modules, all below "polyhedge": `logging.getLogger("polyhedge").setLevel("INFO")` tells how
-    far long work is ("learning: 3 of 10"), each record with `doing`, `done` and `total`. Nothing is logged above INFO:
-    what needs attention is a warning, what cannot go on an error.
+    Rows that chose a setting must not calibrate it. `GridSearchCV` fits `best_estimator_` on all rows of its search, so
+    that its bounds have no promise: fit the chosen setting with `calibrate` rows that the search has not seen, or
+    `recalibrate` it on fresh ones.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import polyhedge as ph
-    >>> rng = np.random.default_rng(0)
-    >>> X, Y = ph.data.make_synthetic(400, rng=rng)
+    >>> import numpy as np, polyhedge as ph
+    >>> X, Y = ph.data.make_synthetic(400, rng=np.random.default_rng(0))
     >>> decider = ph.RobustDecider(ph.problems.simplex_linear([-0.08, 0.0]), random_state=0).fit(X, Y)
     >>> decider.decide(X[:3]).z.shape
     (3, 2)
     """
+
+    model_: Model
+    _state = MonitoringState()
 
     def __init__(
         self,
@@ -226,195 +157,544 @@ class RobustDecider(FollowsOutcomes, Refreshes, Decides, Telling, NestedSettings
         X: Any,
         Y: ArrayLike,
         *,
-        train: ArrayLike | None = None,
-        learn: ArrayLike | None = None,
-        calibrate: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
-        parameters: Mapping[Any, Any] | None = None,
-        sample_weight: ArrayLike | None = None,
+        train: Labels = None,
+        learn: Labels = None,
+        calibrate: Labels = None,
+        groups: Labels = None,
+        parameters: Parameters = None,
+        sample_weight: Labels = None,
         progress: bool = False,
         verbose: bool = False,
     ) -> Self:
-        """Split the rows, train the predictor, learn the shape and calibrate its radius.
+        """Split the rows, train the predictor, develop the policy or learn the set, and calibrate its radius.
 
-        A learner whose `needs` say `learning_rows = False` (such as `OneSidedBox`) needs no learning rows: it
-        takes the residuals of the training rows, and the radius is calibrated on the learning and calibration
-        rows together. Neither the predictor nor the shape has seen any of these, so the guarantee is the same,
-        with more calibration samples. Where nothing was trained, or where the predictor reproduces its
-        training outcomes so closely that the residuals tell nothing, the splits keep their usual roles.
-
-        A learner that needs `training_folds = k` (such as the default, `Auto`) learns from more than the learning
-        rows: the predictor is also fitted without each of k folds of the training rows, and its residuals there
-        join in, up to 3 000 samples in all. One that says `may_scale` (`Auto` too) lets the set be scaled by a
-        spread that is predicted from the numeric features and the prediction, where cross-fitting on the same
-        samples says that this pays.
-
-        Ctrl-C raises KeyboardInterrupt and leaves a decider without a radius, whatever was fitted before. Where it came
-        while learning, `learn_result_` has the best set so far; a learner that says `keep_interrupted`
-        has that set calibrated instead.
+        Ctrl-C raises KeyboardInterrupt and leaves a decider without a radius. While a set is learned, `learn_result_`
+        then has the best set so far; a learner that says `keep_interrupted` has that set calibrated instead.
 
         Parameters
         ----------
         X : (n, n_features) array, DataFrame or whatever the predictor takes
         Y : (n, n_outcomes) array, DataFrame or, for one outcome, Series
         train, learn, calibrate : index arrays or masks, optional
-            The split, where it should not be random; the parts must not overlap, and groups must not lie across them.
+            The split, if it should not be random; the parts must not overlap, and groups must not lie across them.
         groups : (n,) labels, optional
-            Rows of one group are near-copies of each other: they are kept in one part, and the radius counts groups
-            instead of rows, see `grouped_radius`. The promise is then for a row of a new group.
+            Rows of one group are near-copies: they are kept in one part, and the radius counts groups instead of rows.
+            The promise is then for a row of a new group.
         parameters : dict, optional
-            Values of the problem's parameters, as in `decide`; a column of X that holds them stays a feature. The set
-            is learned for one reference, `parameters_`: the median of each over the training and learning rows, or the
-            nearest values that occur where these are infeasible or not whole. Coverage does not depend on it, because
-            it is about outcomes alone.
+            Values of the problem's parameters, as in `decide`. A set is learned for one reference, `parameters_`: the
+            medians, or the nearest feasible values that occur.
         sample_weight : (n,) numbers, optional
-            How much each row counts when the predictor is fitted, and for nothing else: the promise is about rows as
-            they come (`calibration=Weighted(...)` is for a promise about others). Searches and pipelines hand it on
-            after `decider.set_fit_request(sample_weight=True)`, scikit-learn's metadata routing.
-        progress : bool
-            Whether to show a bar with the time left, in a terminal or a notebook, where it takes over two seconds.
-        verbose : bool
-            Whether to write what the loggers tell (see Notes) to standard error, a line for each tenth of the way and
-            for what was chosen: for scripts and files.
+            How much each row counts when the predictor is fitted, and for nothing else. Searches and pipelines hand it
+            on after `decider.set_fit_request(sample_weight=True)`.
+        progress, verbose : bool
+            Whether to show a bar with the time left; whether to write the records of the log to standard error.
         """
+        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
+            delattr(self, name)  # no part of an earlier fit may stay with parts of this one
+        self._fit_has_begun, self._interrupted_result, self._state = True, None, MonitoringState()
         with log_lines(verbose), bar("fitting", progress), solver_of(self):
-            self._fit(X, Y, train, learn, calibrate, groups, parameters, sample_weight)
+            try:
+                fitted = fit(self, X, Y, (train, learn, calibrate), groups, parameters, sample_weight)
+            except LearningInterrupted as interrupted:
+                self._interrupted_result = interrupted.result
+                raise
+        self._take_over(fitted.model)
+        self._prepared_from, self.diagnostics_ = self.calibration, fitted.diagnostics
+        warn_of(fitted.diagnostics)
         return self
 
-    def _fit(
+    def decide(
+        self,
+        X: Any,
+        *,
+        parameters: Parameters = None,
+        labels: Labels = None,
+        n_jobs: int | None = None,
+        progress: Callable[[int, int], None] | bool = False,
+    ) -> Decisions:
+        """Robust decisions with cost bounds for new rows; warns if a row has no optimal decision.
+
+        A row with a missing or impossible value keeps its place: its decision and bound are NaN, its status is "not
+        decided", and its detail says why.
+
+        Parameters
+        ----------
+        X : (N, n_features) array, DataFrame, whatever the predictor takes, or Dask DataFrame; a series or dictionary by
+            the names of the features, or as many numbers as there are features, is one row.
+        parameters : dict, optional
+            Values of the problem's parameters, by name: one for all rows, one a row, or the names of columns of X; by
+            default the column of its name.
+        labels : (N,) labels or weights, optional
+            Those of these rows, if `calibration` was given labels or weights of the rows of `fit`; of a Dask DataFrame
+            the name of the column that holds them.
+        n_jobs : int, optional
+            Number of threads, by default one a core; the decisions do not depend on it.
+        progress : bool or callable
+            True shows a bar; a callable is called with the numbers of rows decided and of all.
+
+        Returns
+        -------
+        Decisions
+            Its `to_frame()` has the names of the problem, and the index and the library of X. A lazy Dask DataFrame if
+            X is one: `polyhedge.distributed.decide_rows` says with which columns.
+        """
+        model = self._fitted("decide")
+        if is_dask_frame(X):
+            with solver_of(self):
+                lazy: Any = decide_frame(model, X, parameters, labels)
+            return lazy  # type: ignore[no-any-return]
+        X = model.as_rows(X)
+        work = Work(n_jobs, progress if callable(progress) else lambda done, total: tell(_LOG, "deciding", done, total))
+        with bar("deciding", progress is True), solver_of(self):
+            decisions = model.decide(X, parameters, work, labels)
+        complaint = decisions.complaint()
+        if complaint:
+            warn(Code.NO_DECISION, complaint, stacklevel=2)
+        return replace(decisions.noted(model.oddities(X)), labels=model.labels(X, self._output_library))
+
+    def region(self, x: Any, *, parameters: Parameters = None, labels: Labels = None) -> Region:
+        """The set of outcomes that the decision at one row guards against.
+
+        Parameters
+        ----------
+        x : one row, of X as in `decide`.
+        parameters, labels : of this row, as in `decide`.
+        """
+        with solver_of(self):
+            return self._fitted("region").region(x, parameters, labels)
+
+    def worst_outcomes(self, X: Any, *, parameters: Parameters = None, labels: Labels = None) -> Array:
+        """For each row an outcome (N, d) at which its decision costs about its bound.
+
+        With guarantee="outcome" it is the worst outcome of the set. With "cost" it illustrates: the most expensive
+        scenario of the policy at which bound and uncertain constraints hold. NaN if there is none.
+
+        Parameters
+        ----------
+        X, parameters, labels : as in `decide`.
+        """
+        with solver_of(self):
+            return self._fitted("worst_outcomes").worst_outcomes(X, parameters, labels)
+
+    def frontier(self, n: int = 11) -> list[dict[str, Any]]:
+        """Cross-validated bound and mean cost of the best rule at n cautions from 0 to 1, one dictionary each.
+
+        No calibration row enters: choose a `caution` by these figures, then fit with it.
+        """
+        self._fitted("frontier")
+        return self.policy_.frontier(n)
+
+    def at(self, alpha: float) -> Self:
+        """A decider of the same shape whose bounds hold at another level `alpha`, as far as its calibration rows allow.
+
+        Each level's promise holds by itself. A level that is chosen by looking at these bounds has no promise. Radii
+        that follow outcomes, and those of a file, have no scores for another level: recalibrate.
+        """
+        model = self._model
+        if not isinstance(model.radii, LevelledRadii):
+            raise ValueError(
+                f"Radii that are kept for one level cannot be read at another, got those of kind {model.radii.kind!r}: "
+                "they follow outcomes, or have no at_level. Set alpha and recalibrate on fresh rows, or fit anew."
+            )
+        twin = copy(self)
+        twin.alpha, twin.model_ = alpha, model.with_radii(model.radii.at_level(alpha), model.trail[-1].digest)
+        twin._state = MonitoringState()  # coverage so far is of bounds at another level
+        return twin
+
+    def evaluate(
+        self,
+        X: Any,
+        Y: ArrayLike,
+        *,
+        parameters: Parameters = None,
+        volume: bool | None = None,
+        by: Any = None,
+        labels: Labels = None,
+    ) -> Evaluation:
+        """Coverage, bounds, constraints and costs on rows that were not used for fitting.
+
+        Parameters
+        ----------
+        X, Y : as in `fit`.
+        parameters, labels : as in `decide`.
+        volume : whether to compute the mean volume of the sets; None for bounded sets of at most 3 outcomes.
+        by : a column of X by name or position, or labels (N,): `groups` of the result then has coverage and cost of
+            each, with intervals and p-values that are corrected for the number of groups.
+        """
+        model = self._fitted("evaluate")  # read once: another thread may recalibrate meanwhile
+        rows, _, _ = model.read_usable(X, Y, parameters, labels)
+        if rows is not None:
+            warn_of(fresh_rows_diagnostic(model, rows))
+        with solver_of(self):
+            measured = model.measure(X, Y, parameters, labels)
+            is_asked = model.family.has_quick_volume if volume is None else volume
+            size = model.mean_volume(rows) if is_asked and rows is not None else None
+        summary, alpha = measured.summary(model.radii.alpha, volume=size), model.radii.alpha
+        groups = () if by is None else by_group(measured, labels_by(X, by), alpha)
+        found = []
+        if not model.radii.is_grouped:  # how many groups of near-copies set a radius is not known here
+            found = diagnostics_of_evaluation(model, summary.coverage, measured, model.radii.n)
+        return replace(summary, groups=groups, diagnostics=tuple(found))
+
+    def measure(self, X: Any, Y: ArrayLike, *, parameters: Parameters = None, labels: Labels = None) -> RowMeasures:
+        """Bound, constraints, realised cost and regret row by row, on rows that were not used for fitting.
+
+        Parameters
+        ----------
+        X, Y : as in `fit`.
+        parameters, labels : as in `decide`.
+        """
+        with solver_of(self):
+            return self._fitted("measure").measure(X, Y, parameters, labels)
+
+    def score(self, X: Any, y: Labels = None) -> float:
+        """Minus the mean cost bound at rows `X` that were not used for fitting: larger is better, as searches want it.
+
+        Scores compare only at one alpha. `y` is not needed. Rows that chose a setting must not calibrate it, see Notes.
+        """
+        return -float(np.mean(self.decide(X).cost_bound))
+
+    def mean_volume(self, X: Any, *, parameters: Parameters = None, labels: Labels = None) -> Volume:
+        """Volume of the set, the mean over the rows that have one; over an even choice if support is known.
+
+        Parameters
+        ----------
+        X, parameters, labels : as in `decide`.
+        """
+        model = self._fitted("mean_volume")
+        with solver_of(self):
+            return model.mean_volume(model.read(X, None, parameters, labels, to_score=True))
+
+    def update(
         self,
         X: Any,
         Y: Any,
-        train: ArrayLike | None,
-        learn: ArrayLike | None,
-        calibrate: ArrayLike | None,
-        groups: ArrayLike | None,
-        parameters: Mapping[Any, Any] | None,
-        sample_weight: ArrayLike | None,
+        bounds: Decisions | Labels = None,
+        *,
+        radii: Labels = None,
+        keys: Sequence[Any] | None = None,
+        log: Any = None,
+        parameters: Parameters = None,
+        labels: Labels = None,
+    ) -> Monitoring:
+        """Feed outcomes as they become known, late and in batches too, in the order of time.
+
+        Coverage is counted, an alarm is raised if it is worse than chance allows, and radii of `Online()` move.
+
+        Parameters
+        ----------
+        X, Y : rows whose outcomes are known now; each row once. One row may come by itself, as in `decide`.
+        bounds : what `decide` returned for these rows. With guarantee="cost" also the bounds (N,) on their costs. None
+            takes those that `log` has noted under the keys; otherwise radii are computed again, row by row in this
+            order, and the result says so.
+        radii : (N,) those of the decisions, if they were kept without them; instead of `bounds`.
+        keys : N names of rows, each once. Rows whose keys were fed before, also through a log, are left as they are.
+        log : `OutcomeLog` of this decider, a database that outlives the process; needs `keys`, and all outcomes.
+        parameters, labels : as in `decide`.
+
+        Returns
+        -------
+        Monitoring
+            Coverage since the last calibration; also in `monitored_`.
+        """
+        begun = self._fitted("update")
+        outcomes = monitor.read_outcomes(begun, X, Y, bounds, radii, keys, parameters, labels)
+        warn_of(fresh_rows_diagnostic(begun, outcomes.rows))
+        if log is not None:
+            monitor.check_log(log, begun, self._state, outcomes)
+            with solver_of(self):
+                log.add(outcomes.keys, *outcomes.raw, outcomes.issued, parameters=parameters, labels=labels)
+            return self.follow(log)
+        with _COUNTING:
+            model, state = self._fitted("update"), self._state  # another thread may have fed outcomes meanwhile
+            if model.family is not begun.family:
+                raise _exchanged(_OLD_BOUNDS)
+            with solver_of(self):
+                later, later_state, found = monitor.updated(model, state, outcomes)
+            warn_of(found)
+            with _EXCHANGE:
+                if vars(self).get("model_") is not model:
+                    raise _exchanged(_OLD_BOUNDS)
+                self.model_, self._state = later, later_state
+        return self.monitored_
+
+    def follow(self, log: Any) -> Monitoring:
+        """Take over what a log knows: the radius after its last outcome, and coverage over all outcomes in it."""
+        monitor.check_log(log, self._fitted("follow"))
+        with _COUNTING:
+            model, monitoring = log.replay()
+            state = MonitoringState(monitoring, frozenset(log.keys()))  # should the log be left, its rows are known
+            with _EXCHANGE:
+                monitor.check_log(log, self._fitted("follow"))  # another thread may have recalibrated meanwhile
+                self.model_, self._state = model, state
+        return self.monitored_
+
+    def recalibrate(
+        self,
+        X: Any,
+        Y: Any,
+        *,
+        groups: Labels = None,
+        times: Any = None,
+        parameters: Parameters = None,
+        labels: Labels = None,
+    ) -> Self:
+        """Set the radius again from fresh rows `X` and `Y`, for the present `alpha`; the shape stays.
+
+        The rows must not have been used for training or learning, otherwise the guarantee is void, and a
+        `DiagnosticWarning` names them. They are taken in the order of `times`, else of the column of a `TimeSplit`,
+        otherwise as they come. `groups` are as in `fit`, and must be new; `parameters` and `labels` are as in `decide`.
+        If X is a Dask DataFrame, Y names its outcome columns; scores stay with the workers.
+        """
+        model = self._fitted("recalibrate")
+        with solver_of(self):
+            found = recalibrated(self, model, self._calibrator, X, Y, groups, times, parameters, labels)
+        with _EXCHANGE:  # radii that are set at once must both join the audit trail
+            if getattr(vars(self).get("model_"), "family", None) is not model.family:
+                raise _exchanged("new radii are not those of its policy or set, and were dropped. Recalibrate")
+            self.model_, self._state = self.model_.with_radii(found.radii, found.digest), MonitoringState()
+        self.diagnostics_ = found.diagnostics
+        warn_of(found.diagnostics)
+        return self
+
+    def refresh(
+        self,
+        X: Any,
+        Y: Any,
+        *,
+        train: Labels = None,
+        calibrate: Labels = None,
+        groups: Labels = None,
+        times: Any = None,
+        parameters: Parameters = None,
+        labels: Labels = None,
+    ) -> Self:
+        """Fit the predictor on one half of newer rows and calibrate on the other; shape, rules and settings stay.
+
+        A policy keeps its rules, with newer residuals. The old predictor stays if its squared error is lower on those
+        newer training rows that it has not seen, and no calibration row trained it. A `DiagnosticWarning` with the code
+        "Refresh" says so, unless the two are level. Rows that calibrate must not have trained or learned in `fit`.
+
+        Parameters
+        ----------
+        X, Y : newer rows, as in `fit`.
+        train, calibrate : index arrays or masks, optional
+            The two parts, if they should not be halves. Older rows may train, but must not calibrate.
+        groups : (n,) labels, optional
+            Near-copies, as in `fit`: a group is in one half, and counts once. With a `GroupSplit` they are read from
+            its column; a decider that was calibrated with groups is not refreshed without them.
+        times : (n,) numbers or dates, optional
+            With a split in time the older half trains, the newer one calibrates, with the gap of a `TimeSplit` between
+            them; times are read from its column, or given here. Otherwise halves are random.
+        parameters, labels : of these rows, as in `decide`.
+        """
+        model = self._fitted("refresh")
+        more = groups, times, parameters, labels
+        with solver_of(self):
+            found = refreshed(self, model, self._calibrator, X, Y, train, calibrate, *more)
+        self._take_over(found.model)
+        self.refreshed_split_, self.diagnostics_ = found.split, found.diagnostics
+        warn_of(found.diagnostics)
+        return self
+
+    def save(
+        self,
+        path: str | Path,
+        details: Mapping[str, Any] | None = None,
+        *,
+        trusted: Sequence[str] = (),
+        sign: Key | None = None,
     ) -> None:
-        self._forget()
-        self._followed_anew()
-        check_settings(self.problem, self.alpha, self.learner, self.split, self.calibration, self.guarantee)
-        check_policy(self.policy, self.caution, self.guarantee, self.learner)
-        in_force = guarantee_in_force(self.guarantee, self.problem, self.learner, self.policy)
-        check_caution(self.caution, in_force, self.learner, self.policy)
-        warn_if_fitted(self.predictor)
-        warn_if_unordered(self.calibration, self.split, calibrate)
-        X = from_dictionaries(X) if self.predictor is None or is_auto(self.predictor) else X
-        check_rows(X, Y, groups, sample_weight, train=train, learn=learn, calibrate=calibrate)
-        values = parameter_rows(self.problem.parameters, parameters, n_rows_of(X), X)
-        labels = labels_in_fit(self.calibration, X)
-        X, Y, weights = rows_for(self.predictor, X), as_pandas(Y), check_weights(sample_weight, n_rows_of(X))
-        precomputed = isinstance(self.predictor, str) and self.predictor == "precomputed"
-        problem, X, Y = named_rows(self.problem, X, Y, precomputed=precomputed)
-        grouping = labels_for(self.split, groups, X, len(Y))
-        rng = generator(self.random_state)
-        split_rng = rng.spawn(1)[0]
-        learn_seed, predictor_seed = (int(seed) for seed in rng.integers(2**31, size=2))
-        template, said = (None if is_auto(self.predictor) else self.predictor), dict[str, str]()
+        """Write the fitted decider to one file that `polyhedge.load` reads without running code from it.
 
-        def make_predictor() -> Predictor:
-            names = outcome_names_of(problem)
-            return as_predictor(template, problem.n_outcomes, random_state=predictor_seed, outcome_names=names)
+        The file is read back: if decisions, bounds or scores at a few rows of the fit differ, nothing is written.
 
-        predictor = make_predictor()
-        is_read = predictor.needs_training and not is_made_here(template) and reads_columns(X)
-        check_features(X, Y, may_be_missing=is_read or predictor.takes_nan)
-        if predictor.needs_training:  # one that is trained already may read predictions by these names
-            refuse_outcomes(X, problem.outcome_names, Y.T)
-        parts, is_in_time = (train, learn, calibrate), in_time(self.split)
-        is_as_asked = has_clock(self.split) or grouping is not None or any(part is not None for part in parts)
-        about_order = [] if is_as_asked else order_diagnostic(X, as_they_come=is_in_time)
-        split = split_into_parts(X, len(Y), self.split, parts, predictor.needs_training, split_rng, grouping)
-        learn_rows, calibrate_rows = split.learn, split.calibrate
-        if in_force == "cost" and self.learner is None:
-            learn_rows, calibrate_rows = parts_of_policy(split, self.policy, trained=predictor.needs_training)
-        check_sizes(learn_rows, calibrate_rows, self.alpha)
-        schema = number_columns(X, problem.outcome_names, split.train)
-        if is_read and template is not None and takes_frame(predictor, X, Y, split.train):
-            is_read = False
-            check_features(X, Y, may_be_missing=predictor.takes_nan)
-        if is_read or is_auto(self.predictor):
-            own = self.predictor if template is None else getattr(predictor, "template", None)
-            chosen = prepare(X, Y, problem.outcome_names, split.train, grouping, predictor_seed, weights, own)
-            check_source(self.calibration, chosen.X, X)
-            X, schema, template, said = chosen.X, chosen.schema or schema, chosen.template, chosen.said
-            _LOG.info("predictor: %s", "; ".join(said.values()))
-        check_source(self.calibration, X, X)
-        given = Given(
-            problem, self.alpha, make_predictor, X, Y, values, split, grouping, learn_seed, weights, is_in_time
-        )
-        family, n_learn, calibrate_rows, reference = self._family(given)
-        few = evenly_chosen(len(Y), _N_EXAMPLES)
-        record = Record(
-            split=split,
-            n_learn=n_learn,
-            data_digest=digest_rows(X, Y, split.train, split.learn, split.calibrate),
-            learn_result=getattr(self, "learn_result_", None),
-            feature_names=feature_names(problem, X, precomputed=precomputed) or (),
-            parameters=reference,
-            settings={name: repr(getattr(self, name)) for name in _SETTINGS} | said,
-            schema=schema,
-            seen=row_hashes(X, Y, np.setdiff1d(np.concatenate([split.train, split.learn]), calibrate_rows)),
-            examples=(take_rows(X, few), values[few], None if labels is None else labels[few]),
-        )
-        rows = take_rows(X, calibrate_rows), Y[calibrate_rows]
-        its_groups = None if grouping is None else grouping[calibrate_rows]
-        reads = schema if is_read else None
-        asked = self.calibration or Marginal()
-        calibrator = prepared(asked, X, split, calibrate_rows, self.alpha, grouping, labels, reads)
-        its_own = None if labels is None else labels[calibrate_rows]
-        radii = calibrated_radii(family, calibrator, *rows, self.alpha, its_groups, values[calibrate_rows], its_own)
-        model = fitted_model(family, record, *radii)
-        with EXCHANGE:
-            self.model_, self._prepared_from = model, self.calibration
-            self._followed_anew()
-        if in_force == "outcome" and self.guarantee is None and self.learner is None:
-            text = f"The guarantee in force is {self.guarantee_} Name the one that you want: guarantee=..."
-            warn(Code.GUARANTEE, text, stacklevel=3, category=SettingWarning)
-        self._diagnostic(model, X, Y, calibrate_rows, grouping, is_in_time, about_order)
+        Parameters
+        ----------
+        path : where to write; the file is replaced whole or not at all.
+        details : JSON values to keep with the model, such as column names.
+        trusted : names of types in the predictor beyond those on the list in docs/model-file.md.
+        sign : private key, the file that `polyhedge keygen` wrote or its text; `load(path, verify=...)` with the public
+            key then refuses every other file.
+        """
+        model = self._fitted("save")
+        if details is not None:
+            model = replace(model, record=replace(model.record, details=details))
+        monitor.check_stored(model, self._calibrator)
+        with solver_of(self):
+            write_model(path, model, trusted, sign, monitor.to_file(self.split, self.random_state, self._state))
 
-    def _family(self, given: Given) -> tuple[RegionFamily, int, IndexArray, dict[str, Array]]:
-        """What is learned, from how many rows, the rows that will calibrate it, and the parameters it is learned at."""
-        is_cost = guarantee_in_force(self.guarantee, given.problem, self.learner, self.policy) == "cost"
-        if is_cost and self.learner is None:
-            guard, n_learn, calibrate_rows = planned_guard(given, self.policy, self.caution)
-            return guard, n_learn, calibrate_rows, {}
-        sets, n_learn, calibrate_rows, reference = self._learn(given)
-        family: RegionFamily = sets
-        if is_cost:
-            costs = None if sets.ties is None else MeanCost(given.problem, sets.ties.points)
-            policy = SetPolicy(replace(sets, ties=None), costs=costs)
-            family = CostGuard(given.problem, sets.predictor, policy)
-        return family, n_learn, calibrate_rows, reference
+    def report(
+        self, path: str | Path, X: Any = None, Y: Any = None, *, parameters: Parameters = None, labels: Any = None
+    ) -> None:
+        """Write the page of a fitted decider, one HTML file that works offline.
 
-    def _learn(self, given: Given) -> tuple[LearnedSet, int, IndexArray, dict[str, Array]]:
-        """The learned set around the prediction."""
-        X, Y, split, labels, predictor = given.X, given.Y, given.split, given.groups, given.make()
-        if predictor.needs_training:
-            predictor.fit(take_rows(X, split.train), Y[split.train], given.weights_of(split.train))
-        learner = Auto() if self.learner is None else self.learner
-        learn_rows, centers, calibrate_rows = learning_samples(
-            learner, predictor, given.make, X, Y, split, self.alpha, labels, given.weights
-        )
-        learned_at, reference = at_reference(given.problem, given.values, split)
-        samples = Samples(Y[learn_rows] - centers, centers, learned_at, self.alpha)
-        groups = None if labels is None else labels[learn_rows]
-        with one_blas_thread():
-            self.learn_result_, spread = learn_with_spread(
-                CheckedLearner(learner), samples, take_rows(X, learn_rows), seed=given.seed, groups=groups
-            )
-        if self.learn_result_.interrupted and not learner.needs.keep_interrupted:
-            raise KeyboardInterrupt("fit was interrupted: learn_result_ has the best set so far, without a radius.")
-        sets = LearnedSet(given.problem, predictor, self.learn_result_.set, spread)
-        placed = sets.around(centers, take_rows(X, learn_rows))
-        sets = replace(sets, ties=LeastMean.of(given.problem, placed.residuals(Y[learn_rows])))
-        return sets, len(learn_rows), calibrate_rows, reference
+        Parameters
+        ----------
+        path : where to write; the file is replaced whole or not at all.
+        X, Y : rows that were not used for fitting; the page then shows what was observed on them.
+        parameters, labels : of these rows, as in `decide`.
+        """
+        self._fitted("report")
+        with solver_of(self):
+            page = import_module("polyhedge.app.report").model_report(self, X, Y, parameters=parameters, labels=labels)
+        replace_file(Path(path), page.encode())
+
+    def summary(self) -> str:
+        """What was learned from which rows, and what is promised, a line each, as `print(decider)` shows."""
+        return summary_of(self._fitted("summary"))
+
+    # An AttributeError before `fit`, so that hasattr tells
+    problem_ = property(lambda self: self._model.problem, doc="The problem as it was fitted.")
+    predictor_ = property(lambda self: self._model.family.predictor, doc="The fitted predictor.")
+    set_ = property(lambda self: self._sets("set_").shape, doc="The learned shape, in residuals over the spread.")
+    spread_ = property(lambda self: self._sets("spread_").spread, doc="The predicted spread; None if there is none.")
+    radius_ = property(lambda self: self._model.radii.radius, doc="The calibrated radius, the largest of the rows.")
+    alpha_ = property(lambda self: self._model.radii.alpha, doc="The level that the radius was set for.")
+    promise_ = property(lambda self: f"The {promised_by(self._model)}.", doc="What is promised, in words.")
+    guarantee_ = property(lambda self: guarantee_of(self._model), doc="Which guarantee is in force and why.")
+    n_calibrate_ = property(lambda self: self._model.radii.n, doc="Samples that set the radius.")
+    n_learn_ = property(lambda self: self._model.record.n_learn, doc="Samples that developed the family.")
+    calibrations_ = property(lambda self: self._model.trail, doc="The audit trail, the newest entry last.")
+    split_ = property(lambda self: self._model.record.split, doc="The row indices of the three parts.")
+    data_digest_ = property(lambda self: self._model.record.data_digest, doc="SHA-256 of the rows and their split.")
+    settings_ = property(lambda self: dict(self._model.record.settings), doc="How the settings printed in `fit`.")
+    details_ = property(lambda self: dict(self._model.record.details), doc="JSON values stored with the model.")
+    policy_ = property(lambda self: self._model.policy_report, doc="Which rules make the policy, and why.")
+    parameters_ = property(lambda self: dict(self._model.learned_at), doc="Parameters for which the set was learned.")
+    n_features_in_ = property(lambda self: self._model.n_features, doc="Number of features that the predictor takes.")
+    feature_names_in_ = property(lambda self: self._model.feature_names, doc="Names of the columns of X, if any.")
+
+    @property
+    def learn_result_(self) -> LearnResult:
+        """The learner's certificate; also that of a fit that was interrupted."""
+        result = vars(self).get("_interrupted_result") or self._model.record.learn_result
+        if result is None:
+            self._sets("learn_result_")
+            raise AttributeError("There is no learn_result_: this decider came from a file that holds none.")
+        return result
+
+    @property
+    def monitored_(self) -> Monitoring:
+        """Coverage since calibration."""
+        if self._state.monitoring is None:
+            raise AttributeError("No outcome is known since calibration. Call update(X, Y) first.")
+        return self._state.monitoring
+
+    @property
+    def predict(self) -> NoReturn:
+        """None, so that hasattr tells: decisions come from `decide`, predictions from `centers`."""
+        what = "Call decide(X) for decisions with their bounds, centers(X) for predicted outcomes."
+        raise AttributeError(f"A RobustDecider has no predict. {what}")
+
+    def centers(self, X: Any) -> Array:
+        """The predictions (N, d) at the rows of X, around which the sets lie."""
+        model = self._fitted("centers")
+        return model.family.predictor.predict(model.features(X))
+
+    def scales(self, X: Any, centers: Array | None = None) -> Array:
+        """How many times its calibrated size the set has at each row of `X` (N,): the predicted spread, or 1.
+
+        `centers` are the predictions there.
+        """
+        features = self._fitted("scales").features(X)
+        sets = self._sets("scale of a set", ValueError)
+        return sets.scales(features, sets.predictor.predict(features) if centers is None else centers)
+
+    def residuals(self, X: Any, Y: ArrayLike) -> Array:
+        """Residuals (N, d) that `set_` holds: `Y` minus the prediction at `X`, over the predicted spread if any."""
+        rows = self._fitted("residuals").read(X, Y, to_score=True)
+        return self._sets("residual that a set is made of", ValueError).at(rows.features).residuals(rows.Y)
+
+    @property
+    def _model(self) -> Model:
+        if "model_" not in vars(self):
+            raise AttributeError("This RobustDecider has no radius yet. Call fit(X, Y) first.")
+        return self.model_
+
+    def _fitted(self, method: str) -> Model:
+        """The model, or an error that names the missing step."""
+        if hasattr(self, "model_"):
+            return self.model_
+        what = "This RobustDecider is not fitted yet"
+        if getattr(self, "_fit_has_begun", False):
+            what = "The last fit of this RobustDecider was interrupted or failed before it had a radius"
+            what += "; learn_result_ has the set it had found" if hasattr(self, "learn_result_") else ""
+        raise NotFittedError(f"{what}. Call fit(X, Y) before {method}.")
+
+    def _sets(self, name: str, error: type[Exception] = AttributeError) -> LearnedSet:
+        try:
+            return self._model.sets
+        except AttributeError as missing:
+            raise error(f"There is no {name}. {missing}") from None
+
+    def _take_over(self, model: Model) -> None:
+        with _EXCHANGE:
+            self.model_, self._state = model, MonitoringState()
 
     @property
     def _calibrator(self) -> Calibrator:
-        """What calibrates: as `fit` prepared it, where it has not been set anew."""
+        """The calibrator as `fit` prepared it, if it has not been set since."""
         is_prepared = isinstance(self.calibration, PreparedCalibrator)
         if is_prepared and self.calibration is getattr(self, "_prepared_from", None):
             return self.model_.radii.calibrator
         return self.calibration or Marginal()
+
+    # scikit-learn's conventions
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Whether there is a radius."""
+        return hasattr(self, "model_")
+
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn asks: rows are what the predictor takes, outcomes as many as the problem has."""
+        tags = super().__sklearn_tags__()
+        predictor, n_outcomes = self.predictor, getattr(self.problem, "n_outcomes", 1)
+        tags.input_tags.sparse, tags.input_tags.allow_nan = takes_sparse(predictor), takes_nan(predictor)
+        tags.target_tags.required = True
+        tags.target_tags.multi_output, tags.target_tags.single_output = n_outcomes > 1, n_outcomes == 1
+        return tags
+
+
+def _exchanged(what: str) -> RuntimeError:
+    how = "This decider was fitted, refreshed or recalibrated by another thread meanwhile, so that"
+    return RuntimeError(f"{how} {what} once more.")
+
+
+def load(
+    path: str | Path,
+    *,
+    problem: DecisionProblem | None = None,
+    trusted: Sequence[str] = (),
+    max_bytes: int = MAX_BYTES,
+    verify: Key | Sequence[Key] | None = None,
+) -> RobustDecider:
+    """Read a fitted decider from a file that `RobustDecider.save` wrote; its decisions are the same.
+
+    Nothing from the file is run, and everything is checked before it is used. Files that are cut off, edited, hostile
+    or of another version raise `ModelFileError`.
+
+    Parameters
+    ----------
+    path : the file.
+    problem : the problem, if the file holds only a reference to it (see `problems.from_reference`).
+    trusted : names of types in the predictor that you allow beyond those on the list in docs/model-file.md. A file with
+        such types can run code and crash the process.
+    max_bytes : size of the unpacked model beyond which it is refused.
+    verify : public key, or several: a file that none of them has signed, or that was changed since, is refused before
+        anything of it is read. Without a key, the file can be from anybody.
+    """
+    model, template, stored = read_model(path, problem=problem, trusted=trusted, max_bytes=max_bytes, verify=verify)
+    split, seed, state = monitor.from_file(stored, model)
+    calibrator = model.radii.calibrator
+    decider = RobustDecider(
+        model.problem,
+        template,
+        alpha=model.radii.alpha,
+        calibration=None if calibrator == Marginal() else calibrator,
+        guarantee=model.guarantee,
+        random_state=seed,
+        **({} if split is None else {"split": split}),
+    )
+    decider.model_, decider._state = model, state
+    return decider

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
@@ -12,9 +12,9 @@ from scipy import stats
 from polyhedge._support.alignment import is_missing
 from polyhedge._support.frames import as_frame, as_html
 from polyhedge._support.text import amount, with_unit
+from polyhedge._support.tolerances import CANCELLATION, SOLVED
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.problems import DecisionProblem
-from polyhedge.problems.parameters import parameter_rows
 from polyhedge.robust import Decisions, decide_knowing
 from polyhedge.sets import Volume
 from polyhedge.solvers.program import Status
@@ -37,10 +37,6 @@ __all__ = [
 
 LOOKS = 0.05
 """Chance that any of many groups looks worse than it is: that of the 95 % intervals elsewhere."""
-_ROUNDING = 1e-12
-"""Share of costs, or of values, below which a difference is rounding."""
-_SOLVED = 1e-7
-"""Share of what decisions differ by up to which solvers find the best of them: a tenth of their tolerance."""
 _COSTS = ("worst_case_cost", "premium", "expected_cost", "realised_cost", "regret", "over_nominal")
 """Figures in the unit of the cost."""
 _OF_ALL = ("constraint_names", "complaint", "cost_unit")
@@ -169,8 +165,8 @@ class Evaluation:
 
     def __repr__(self) -> str:
         expected = "" if self.expected_cost is None else f"expected {self.expected_cost:.4g}, "
-        told = f"bound {self.worst_case_cost:.4g}, {expected}realised {self.realised_cost:.4g}"
-        costs = amount(told, self.cost_unit)
+        costs = f"bound {self.worst_case_cost:.4g}, {expected}realised {self.realised_cost:.4g}"
+        costs = amount(costs, self.cost_unit)
         return f"<Evaluation: coverage {self.coverage}, promised {self.promised:.3g}; {costs}>"
 
     def _unbounded_lines(self) -> list[str]:
@@ -195,8 +191,8 @@ class Evaluation:
         """The figures as a table."""
         shown = self.to_frame()
         shown.index = [with_unit(name, self.cost_unit if name in _COSTS else None) for name in shown.index]
-        told = " ".join([f"Promised: {self.promised:.3g} of rows keep to their bound.", *self.diagnostics])
-        whole = as_html(told, shown)
+        text = " ".join([f"Promised: {self.promised:.3g} of rows keep to their bound.", *self.diagnostics])
+        whole = as_html(text, shown)
         if not self.groups:
             return whole
         return whole + as_html("By group, with intervals that hold for all of them at once:", self._by_group())
@@ -286,8 +282,8 @@ class RowMeasures:
     ----------
     inside, held : (N,) whether the outcome lay in its region, and whether the cost kept to its bound.
     decided : (N,) whether there is a decision.
-    cost_bound, realised : (N,) what a decision was said to cost at most, and what it came to cost.
-    expected : (N,) what the plan expected its decision to cost; NaN also where nothing was expected.
+    cost_bound, realised : (N,) the bound on the cost of a decision, and its realised cost.
+    expected : (N,) expected cost of the decision; NaN also if the policy expects nothing.
     premium : (N,) the bound less the least cost if the prediction were true.
     regret : (N,) the cost less the least cost if the outcome had been known.
     over_nominal : (N,) the cost less that of the decision that trusts the prediction.
@@ -356,8 +352,8 @@ class RowMeasures:
             own = getattr(self, name)
             arrays[name] = np.full((n, *own.shape[1:]), False if own.dtype == bool else np.nan)
             arrays[name][rows] = own
-        said = f"{n - len(rows)} of {n} decisions: {Status.NOT_DECIDED}"
-        return replace(self, **arrays, complaint=". ".join(filter(None, (said, self.complaint))))
+        note = f"{n - len(rows)} of {n} decisions: {Status.NOT_DECIDED}"
+        return replace(self, **arrays, complaint=". ".join(filter(None, (note, self.complaint))))
 
     def summary(
         self, alpha: float, rows: Mask | None = None, *, volume: Volume | None = None, level: float = 0.95
@@ -368,7 +364,7 @@ class RowMeasures:
         ----------
         alpha : the level that was promised.
         rows : (N,) which rows to sum up; all by default.
-        volume : of the set, taken over; None where it is not told.
+        volume : of the set, taken over; None if unknown.
         level : of the intervals.
         """
         chosen = np.ones(len(self.inside), dtype=bool) if rows is None else rows
@@ -422,7 +418,7 @@ def measure_rows(
     inside: Mask,
     centers: Array,
     outcomes: Array,
-    parameters: Mapping[Any, Any] | None = None,
+    parameters: Array | None = None,
     unpromised: Collection[int] = (),
 ) -> RowMeasures:
     """Bound, realised cost, regret and the like of each row, at the problem's parameters; test data only.
@@ -432,16 +428,16 @@ def measure_rows(
     problem, decisions : what was to be decided in N rows, and what was.
     inside : (N,) whether the outcome lay in its region.
     centers, outcomes : (N, d) what was predicted, and what came.
-    parameters : values of the problem's parameters by name, where it has any.
+    parameters : (N, t) values of the problem's parameters; None where it has none.
     unpromised : numbers of the rows for which nothing is promised, although they may have a bound.
     """
-    z, values = decisions.flat, parameter_rows(problem.parameters, parameters, len(outcomes))
+    z, values = decisions.flat, np.zeros((len(outcomes), 0)) if parameters is None else parameters
     trusting, nominal = decide_knowing(problem, centers, values)
     realised = _realised(problem, z, outcomes, values)
     premium = decisions.cost_bound - nominal
     regret = realised - decide_knowing(problem, outcomes, values)[1]
     over_nominal = realised - _realised(problem, trusting, outcomes, values)
-    over_nominal[np.abs(over_nominal) <= _ROUNDING * np.abs(realised)] = 0.0
+    over_nominal[np.abs(over_nominal) <= CANCELLATION * np.abs(realised)] = 0.0
     slack = _rounding(decisions, (premium, regret, over_nominal))
     decided = np.asarray(np.isfinite(z).all(axis=1), dtype=bool)
     has_bound = np.ones(len(z), dtype=bool) if decisions.radii is None else np.isfinite(decisions.radii)
@@ -478,7 +474,7 @@ def _rounding(decisions: Decisions, differences: Sequence[Array]) -> Array:
     """What solvers and floats may be off by: a share of what decisions differ by in this very row, and of the bound."""
     gap = np.where(np.isfinite(decisions.gap), decisions.gap, 0.0)
     scale = sum((np.where(np.isfinite(size), np.abs(size), 0.0) for size in differences), np.zeros(len(gap)))
-    return np.asarray(gap + _SOLVED * scale + _ROUNDING * np.abs(decisions.cost_bound))
+    return np.asarray(gap + SOLVED * scale + CANCELLATION * np.abs(decisions.cost_bound))
 
 
 def by_group(measures: RowMeasures, labels: Any, alpha: float) -> tuple[GroupMeasure, ...]:
@@ -555,7 +551,7 @@ def evaluate_decisions(
     Parameters
     ----------
     problem, decisions, inside, centers, outcomes : as in `measure_rows`.
-    volume : of the set, taken over; None where it is not told.
+    volume : of the set, taken over; None if unknown.
     alpha : the level that was promised.
     """
     return measure_rows(problem, decisions, inside, centers, outcomes).summary(alpha, volume=volume)
@@ -632,8 +628,8 @@ class Estimate(_Number):
     @property
     def error_text(self) -> str:
         """The error behind its sign; empty where one row has none, or rows that are all the same only of rounding."""
-        is_told = self.standard_error > _ROUNDING * abs(self)
-        return f"± {self.standard_error:.2g}" if is_told else ""
+        is_shown = self.standard_error > CANCELLATION * abs(self)
+        return f"± {self.standard_error:.2g}" if is_shown else ""
 
 
 def estimate(values: Array, among: Array | None = None) -> Estimate:
@@ -650,11 +646,11 @@ def estimate(values: Array, among: Array | None = None) -> Estimate:
     finite = values[np.isfinite(values)]
     if among is not None:
         size = np.abs(among[np.isfinite(among)]).max(initial=0.0)
-        finite = np.where(np.abs(finite) <= _ROUNDING * size, 0.0, finite)
+        finite = np.where(np.abs(finite) <= CANCELLATION * size, 0.0, finite)
     if not len(finite):
         return Estimate(np.nan, np.nan)
     error = float(finite.std(ddof=1) / np.sqrt(len(finite))) if len(finite) > 1 else np.nan
     # Values that differ by rounding alone are one value.
-    if error <= _ROUNDING * np.abs(finite).max():
+    if error <= CANCELLATION * np.abs(finite).max():
         error = 0.0
     return Estimate(float(finite.mean()), error)

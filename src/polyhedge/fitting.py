@@ -1,26 +1,33 @@
-"""Which rows do what: parts of the data, their roles for a learner, and what a row must be.
+"""Fit in five steps: read the rows, split them, choose the predictor, develop the region family, calibrate its radii.
 
-No row has two roles: what sets the radius has neither trained the predictor nor shaped the set.
+No row has two roles: rows that set the radius have neither trained the predictor nor shaped the family.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import combinations
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils import get_tags
+from sklearn.utils.validation import check_is_fitted
 
-from polyhedge._support.alignment import check_same_rows, column_of, names_of
-from polyhedge._support.frames import as_pandas, refuse_queries, refuse_rows_elsewhere
-from polyhedge._support.validation import Array, as_finite, check_alpha, numbers_of
-from polyhedge._support.warnings import Code, warn
+from polyhedge._support.alignment import check_same_rows, names_of, refuse_outcomes
+from polyhedge._support.frames import as_pandas, from_dictionaries
+from polyhedge._support.validation import Array, check_alpha
+from polyhedge._support.warnings import Code, SettingWarning, warn
 from polyhedge.calibration import (
     Calibrator,
+    Marginal,
+    OrderedCalibrator,
     PreparedCalibrator,
     TargetedCalibrator,
     check_groups,
@@ -29,33 +36,529 @@ from polyhedge.calibration import (
     minimum_samples,
     takes_labels,
 )
-from polyhedge.data import GroupSplit, Split, TimeSplit, as_indices, partition_rows, split_rows, take_rows
-from polyhedge.data.ordered import dealt, has_clock, in_order
+from polyhedge.calibration.labels import check_source
+from polyhedge.data import GroupSplit, Split, TimeSplit, as_indices, digest_rows, partition_rows, split_rows
+from polyhedge.data.ordered import dealt, has_clock, in_order, in_time
 from polyhedge.data.splits import IndexArray, evenly_chosen
-from polyhedge.learners import Learner
-from polyhedge.predictors.missing import takes_sparse
-from polyhedge.predictors.raw_columns import read_features
-from polyhedge.predictors.regressor import Predictor, out_of_fold
-from polyhedge.predictors.schema import Schema
+from polyhedge.diagnostics import Diagnostic, diagnostics_of_fit, order_diagnostic, row_hashes
+from polyhedge.learners import Auto, Learner, LearnResult, Samples, learn_with_spread
+from polyhedge.model import Model, Record, calibrated_radii, fitted_model, guarantee_of
+from polyhedge.planning import LeastMean, MeanCost
+from polyhedge.planning.development import Development, parts_of_policy, planned_guard
+from polyhedge.planning.margins import takes_margins
+from polyhedge.predictors.raw_columns import Schema, number_columns, read_features, reads_columns
+from polyhedge.predictors.regressor import Predictor, as_predictor, check_weights, out_of_fold, takes_sparse
+from polyhedge.predictors.selection import is_auto, is_made_here, prepare, takes_frame
 from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.problems.checks import check_feasible, check_outcomes, in_outcome_order, is_named, named_by
-from polyhedge.problems.parameters import layout_of
+from polyhedge.problems.parameters import layout_of, parameter_rows
+from polyhedge.regions import CostGuard, LearnedSet, RegionFamily, SetPolicy
+from polyhedge.robust.threads import one_blas_thread
+from polyhedge.rows import Rows, check_features, check_rows, n_rows_of
+from polyhedge.sets import Shape
+from polyhedge.solvers.program import Status
 
-_HALF = 0.5
-"""Levels above are rarely meant: a bound that fails more often than it holds."""
-_MOST_REFERENCES = 50
-"""Values of parameters that are tried before the constraints are held to be at fault."""
-# Learning samples beyond which out-of-fold residuals of training rows add little, and rows that a fold of them needs.
+CAUTION = 0.5
+"""The default of `caution`: bound and mean cost count alike."""
+SETTINGS = ("predictor", "learner", "split", "random_state", "calibration", "guarantee", "policy", "caution", "solver")
+"""Settings that a model's record keeps as texts."""
 _ENOUGH_TO_LEARN, _ROWS_A_FOLD = 3000, 10
-# Training residuals below this share of the outcomes' spread are rounding, not noise.
-_REPRODUCED = 1e-3
+"""Learning samples beyond which residuals of training rows add little, and training rows that a fold needs."""
+_LOG = logging.getLogger(__name__)
+
+Parts = tuple[ArrayLike | None, ArrayLike | None, ArrayLike | None]
+"""The rows that train, learn and calibrate, where the user gives them."""
 
 
-def check_settings(
-    problem: Any, alpha: float, learner: Any, split: Any, calibration: Any = None, guarantee: Any = None
-) -> None:
-    """Raise where a setting of a decider is not what it must be."""
-    warn_of_level(check_alpha(alpha), stacklevel=5)
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A model, with its diagnostics."""
+
+    model: Model
+    diagnostics: tuple[Diagnostic, ...]
+
+
+class LearningInterrupted(KeyboardInterrupt):
+    """Ctrl-C while a set was learned; `result` has the best set so far."""
+
+    def __init__(self, result: LearnResult) -> None:
+        super().__init__("fit was interrupted: learn_result_ has the best set so far, without a radius.")
+        self.result = result
+
+
+def fit(
+    settings: Any,
+    X: Any,
+    Y: Any,
+    parts: Parts = (None, None, None),
+    groups: ArrayLike | None = None,
+    parameters: Mapping[Any, Any] | None = None,
+    sample_weight: ArrayLike | None = None,
+) -> Fitted:
+    """Fit a model to rows; `settings` has the attributes of `RobustDecider`, and the rest is as in its `fit`."""
+    check_settings(settings, parts[2])
+    problem, rows = read(settings, X, Y, parts, groups, parameters, sample_weight)
+    rng = generator(settings.random_state)
+    split_rng = rng.spawn(1)[0]
+    seed, predictor_seed = (int(each) for each in rng.integers(2**31, size=2))
+    split, about_order = split_into_parts(settings, problem, rows, parts, split_rng)
+    chosen = choose_predictor(settings, problem, rows, split, predictor_seed)
+    developed = develop(settings, problem, chosen, split, seed)
+    model = calibrate(settings, chosen, split, developed)
+    if model.guarantee == "outcome" and settings.guarantee is None and settings.learner is None:
+        text = f"The guarantee in force is {guarantee_of(model)} Name the one that you want: guarantee=..."
+        warn(Code.GUARANTEE, text, stacklevel=3, category=SettingWarning)
+    found = diagnostics_of_fit(model, chosen.rows, developed.calibrate, in_time(settings.split))
+    return Fitted(model, (*about_order, *found))
+
+
+# 1. Read
+
+
+def read(
+    settings: Any,
+    X: Any,
+    Y: Any,
+    parts: Parts,
+    groups: ArrayLike | None,
+    parameters: Mapping[Any, Any] | None,
+    sample_weight: ArrayLike | None,
+) -> tuple[DecisionProblem, Rows]:
+    """The problem with the names of its outcomes, and the rows with everything that belongs to them, checked."""
+    problem, predictor = settings.problem, settings.predictor
+    X = from_dictionaries(X) if predictor is None or is_auto(predictor) else X
+    check_rows(X, Y, groups, sample_weight, **dict(zip(("train", "learn", "calibrate"), parts, strict=True)))
+    n = n_rows_of(X)
+    values = parameter_rows(problem.parameters, parameters, n, X)
+    labels = None
+    if takes_labels(settings.calibration):
+        check_same_rows({"X": X, "calibration": settings.calibration.source.given})
+        labels = fit_labels(settings.calibration, n)
+    X, Y, weights = _sparse_by_rows(predictor, X), as_pandas(Y), check_weights(sample_weight, n)
+    if Y is None:
+        raise ValueError("RobustDecider requires y to be passed, but the target y is None. Call fit(X, Y).")
+    is_given = is_precomputed(predictor)
+    problem = named_by(problem, Y, *([X] if is_given else []))
+    outcomes = check_outcomes(problem, Y)
+    X = in_outcome_order(problem, X, 'X with predictor="precomputed"') if is_given else X
+    if n != len(outcomes):
+        raise ValueError(f"X and Y must have the same number of rows, got {n} and {len(outcomes)}.")
+    if n == 1:
+        raise ValueError("fit needs rows to train, to learn and to calibrate with, got 1 sample. Bring more rows.")
+    return problem, Rows(X, outcomes, values, labels_of_groups(settings.split, groups, X, n), labels, weights)
+
+
+def is_precomputed(predictor: Any) -> bool:
+    """Whether X holds predictions."""
+    return isinstance(predictor, str) and predictor == "precomputed"
+
+
+def _sparse_by_rows(predictor: Any, X: Any) -> Any:
+    """X as frames of pandas, and sparse matrices by rows if the predictor takes them."""
+    if not sparse.issparse(X):
+        return as_pandas(X)
+    if not takes_sparse(predictor):
+        is_ours = predictor is None or isinstance(predictor, str)
+        name = "The default predictor" if is_ours else f"The predictor {predictor!r}"
+        raise TypeError(f"{name} does not take sparse data, got {type(X).__name__}. Pass X.toarray(), or another one.")
+    return X.tocsr()
+
+
+def labels_of_groups(split: Any, groups: ArrayLike | None, X: Any, n: int) -> Any:
+    """Labels of near-copies (n,): those given, or those that a split by groups finds in X; None if there are none."""
+    if isinstance(split, GroupSplit):
+        if groups is not None:
+            raise ValueError(f"groups are given, and split={split!r} finds others in X. Give one of them.")
+        groups = split.labels(as_pandas(X))
+    if groups is None:
+        return None
+    labels = np.asarray(groups)
+    if labels.shape != (n,):
+        raise ValueError(f"groups must have one label for each of the {n} rows, got shape {labels.shape}.")
+    check_labels(labels)
+    return labels
+
+
+# 2. Split
+
+
+def split_into_parts(
+    settings: Any, problem: DecisionProblem, rows: Rows, parts: Parts, rng: np.random.Generator
+) -> tuple[Split, list[Diagnostic]]:
+    """The given parts, or parts as the setting `split` says; and whether rows are in an order that these ignore."""
+    how, X, n = settings.split, rows.features, len(rows)
+    predictor = as_predictor(None if is_auto(settings.predictor) else settings.predictor, problem.n_outcomes)
+    needs_training = predictor.needs_training
+    is_read = needs_training and not is_made_here(settings.predictor) and reads_columns(X)
+    check_features(X, may_be_missing=is_read or predictor.takes_nan)
+    if needs_training:  # one that is trained already may read predictions by these names
+        refuse_outcomes(X, problem.outcome_names, rows.Y.T)
+    is_asked = has_clock(how) or rows.groups is not None or any(part is not None for part in parts)
+    about_order = [] if is_asked else order_diagnostic(X, as_they_come=in_time(how))
+    if all(part is None for part in parts):
+        split = _parts_by(how, rows, needs_training, rng)
+    else:
+        train, learn, calibrate = parts
+        if learn is None or calibrate is None or (train is None and needs_training):
+            raise ValueError(
+                "Give train, learn and calibrate together (train may be left out for predictors that need no "
+                "training), or none of them for a random split."
+            )
+        train = np.zeros(0, dtype=np.int64) if train is None else train
+        split = Split(as_indices(train, n), as_indices(learn, n), as_indices(calibrate, n), n_rows=n)
+        check_whole(split, rows.groups)
+        split = ordered(split, how, X)
+    learn_rows, calibrate_rows = split.learn, split.calibrate
+    if _in_force(settings) == "cost" and settings.learner is None:
+        learn_rows, calibrate_rows = parts_of_policy(split, settings.policy, trained=needs_training)
+    needed = minimum_samples(settings.alpha)
+    for part, verb in ((learn_rows, "learning"), (calibrate_rows, "calibration")):
+        if len(part) < needed:
+            raise ValueError(
+                f"alpha={settings.alpha!r} needs at least {needed} {verb} samples, got {len(part)}: the conformal "
+                f"radius would be infinite. Raise alpha or the {verb} share, or bring more rows."
+            )
+    return split, about_order
+
+
+def _parts_by(how: Any, rows: Rows, needs_training: bool, rng: np.random.Generator) -> Split:
+    """Parts in time, by groups or at random; their training share goes to the others if nothing is trained."""
+    how, X, n = TimeSplit() if isinstance(how, str) else how, rows.features, len(rows)
+    if isinstance(how, TimeSplit):
+        return how.parts(X, n, groups=rows.groups, needs_training=needs_training)
+    if isinstance(how, GroupSplit):
+        return how.parts(X, n, rng=rng, needs_training=needs_training)
+    shares = dealt(how, needs_training)
+    if rows.groups is not None or len(shares) == 4:
+        return partition_rows(n, shares if len(shares) == 4 else (*shares, 0.0), rng=rng, groups=rows.groups)
+    return split_rows(n, shares, rng=rng)
+
+
+def ordered(split: Split, how: Any, X: Any) -> Split:
+    """Given parts, each in the order of time if a `TimeSplit` knows it: calibrators that weigh rows by age need it."""
+    if not has_clock(how):
+        return split
+    clock = how.clock(as_pandas(X), n_rows_of(X))
+    train, learn, calibrate = (in_order(rows, clock) for rows in (split.train, split.learn, split.calibrate))
+    return Split(train, learn, calibrate, n_rows=len(clock))
+
+
+def check_whole(split: Split, groups: Any) -> None:
+    """Raise if a group has rows in two parts: the promise for a row of a new group would be void."""
+    if groups is None:
+        return
+    own_groups = {part: np.unique(groups[getattr(split, part)]) for part in ("train", "learn", "calibrate")}
+    for (first, some), (second, others) in combinations(own_groups.items(), 2):
+        torn = np.intersect1d(some, others)
+        if len(torn):
+            raise ValueError(
+                f"Every group must lie in one part, but {len(torn)} group(s) have rows in {first} and in {second}, the "
+                f"first is {torn.tolist()[0]!r}: a radius from near-copies of rows that were seen covers no new group. "
+                "Give whole groups to each part, or leave the parts out: they are then split by group."
+            )
+
+
+# 3. Choose the predictor
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenPredictor:
+    """The rows as a predictor takes them, and that predictor.
+
+    Attributes
+    ----------
+    problem, rows : what is decided; the rows, with raw columns read.
+    make : gives a new predictor that is not fitted.
+    schema : the columns of a frame and their kinds; None for arrays and predictors that read raw columns themselves.
+    is_read : whether raw columns were read by the schema.
+    notes : what was chosen, prepared and left out, and why.
+    """
+
+    problem: DecisionProblem
+    rows: Rows
+    make: Callable[[], Predictor]
+    schema: Schema | None
+    is_read: bool = False
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+
+def choose_predictor(settings: Any, problem: DecisionProblem, rows: Rows, split: Split, seed: int) -> ChosenPredictor:
+    """The user's predictor, with raw columns prepared if it does not take them; or the best of a few by cross-fitting.
+
+    Only training rows choose.
+    """
+    names = tuple(problem.outcome_names) if is_named(problem) else ()
+    as_ours = partial(as_predictor, n_outcomes=problem.n_outcomes, random_state=seed, outcome_names=names)
+    template = None if is_auto(settings.predictor) else settings.predictor
+    predictor, X = as_ours(template), rows.features
+    is_read = predictor.needs_training and not is_made_here(template) and reads_columns(X)
+    if is_read and template is not None and takes_frame(predictor, rows, split.train):
+        is_read = False
+        check_features(X, may_be_missing=predictor.takes_nan)
+    schema = number_columns(X, problem.outcome_names, split.train)
+    notes: Mapping[str, str] = {}
+    if is_read or is_auto(settings.predictor):
+        own = settings.predictor if template is None else getattr(predictor, "template", None)
+        prepared = prepare(rows, split.train, problem.outcome_names, seed, own)
+        check_source(settings.calibration, prepared.features, X)
+        rows, notes = replace(rows, features=prepared.features), prepared.notes
+        schema, template = prepared.schema or schema, prepared.template
+        _LOG.info("predictor: %s", "; ".join(notes.values()))
+    check_source(settings.calibration, rows.features, rows.features)
+    return ChosenPredictor(problem, rows, partial(as_ours, template), schema, is_read, notes)
+
+
+# 4. Develop the family
+
+
+@dataclass(frozen=True, eq=False)
+class Developed:
+    """A region family, how many rows made it, and the rows that are left to calibrate it.
+
+    `reference` has the parameters at which a set was learned, `result` the learner's certificate.
+    """
+
+    family: RegionFamily
+    n_learn: int
+    calibrate: IndexArray
+    reference: Mapping[str, Array] = field(default_factory=dict)
+    result: LearnResult | None = None
+
+
+def develop(settings: Any, problem: DecisionProblem, chosen: ChosenPredictor, split: Split, seed: int) -> Developed:
+    """The family that the guarantee in force asks for: a guarded policy, a guarded set policy, or a learned set."""
+    is_cost = _in_force(settings) == "cost"
+    if is_cost and settings.learner is None:
+        given = Development(problem, settings.alpha, chosen.make, chosen.rows, split, seed, in_time(settings.split))
+        return Developed(*planned_guard(given, settings.policy, settings.caution))
+    learned = _learn_set(settings, problem, chosen, split, seed)
+    if not is_cost:
+        return learned
+    sets: Any = learned.family
+    costs = None if sets.ties is None else MeanCost(problem, sets.ties.points)
+    policy = SetPolicy(replace(sets, ties=None), costs=costs)
+    return replace(learned, family=CostGuard(problem, sets.predictor, policy))
+
+
+def _learn_set(settings: Any, problem: DecisionProblem, chosen: ChosenPredictor, split: Split, seed: int) -> Developed:
+    """The learned set around the prediction."""
+    rows, predictor, train = chosen.rows, chosen.make(), chosen.rows.take(split.train)
+    if predictor.needs_training:
+        predictor.fit(train.features, train.Y, train.weights)
+    learner = Auto() if settings.learner is None else settings.learner
+    learn_rows, calibrate_rows = _roles(learner, predictor, split, train, settings.alpha), split.calibrate
+    if learn_rows is split.train:
+        calibrate_rows = np.concatenate([split.learn, split.calibrate])
+    if rows.groups is not None:
+        check_groups(rows.groups[calibrate_rows], settings.alpha)
+    centers = predictor.predict(rows.take(learn_rows).features)
+    if predictor.needs_training and learn_rows is split.learn:
+        more, more_centers = training_rows_to_learn_from(learner, chosen.make, rows, split)
+        centers, learn_rows = np.vstack([more_centers, centers]), np.concatenate([more, learn_rows])
+    learned_at, reference = _at_reference(problem, rows.take(np.concatenate([split.train, split.learn])))
+    own = rows.take(learn_rows)
+    samples = Samples(own.Y - centers, centers, learned_at, settings.alpha)
+    with one_blas_thread():
+        result, spread = learn_with_spread(_Checked(learner), samples, own.features, seed=seed, groups=own.groups)
+    if result.interrupted and not learner.needs.keep_interrupted:
+        raise LearningInterrupted(result)
+    sets = LearnedSet(problem, predictor, result.set, spread)
+    ties = LeastMean.of(problem, sets.around(centers, own.features).residuals(own.Y))
+    return Developed(replace(sets, ties=ties), len(learn_rows), calibrate_rows, reference, result)
+
+
+def _roles(learner: Learner, predictor: Predictor, split: Split, train: Rows, alpha: float) -> IndexArray:
+    """Rows that shape the set: training rows, if the learner needs no others and their residuals are not rounding."""
+    if learner.needs.learning_rows or not predictor.needs_training or len(train) < minimum_samples(alpha):
+        return split.learn
+    residuals = train.Y - predictor.predict(train.features)
+    # The choice looks at training rows only, so it cannot bias the calibration.
+    is_reproduced = (residuals.std(axis=0) <= 1e-3 * train.Y.std(axis=0)).any()
+    return split.learn if is_reproduced else split.train
+
+
+def training_rows_to_learn_from(
+    learner: Learner, make: Callable[[], Predictor], rows: Rows, split: Split
+) -> tuple[IndexArray, Array]:
+    """Training rows that help to learn, and predictions there by models that were fitted without them."""
+    n_missing, n_folds = _ENOUGH_TO_LEARN - len(split.learn), learner.needs.training_folds
+    none = np.zeros(0, dtype=np.int64), np.zeros((0, rows.Y.shape[1]))
+    if not n_folds or len(split.train) < _ROWS_A_FOLD * n_folds or n_missing <= 0:
+        return none
+    try:
+        train = rows.take(split.train)
+        centers = out_of_fold(make, train.features, train.Y, n_folds, train.groups, train.weights)
+    except ValueError as error:
+        warn(
+            Code.NO_FOLDS,
+            f"The predictor cannot be fitted without a fold of the training rows ({error}), so the set is learned "
+            "from the learning rows alone. Auto(training_folds=0) does so without this warning.",
+            stacklevel=3,
+        )
+        return none
+    chosen = evenly_chosen(len(centers), n_missing)
+    return split.train[chosen], centers[chosen]
+
+
+def _at_reference(problem: DecisionProblem, rows: Rows) -> tuple[DecisionProblem, dict[str, Array]]:
+    """The problem at the parameters for which a set is learned, and these by name; no calibration row has a say."""
+    if not problem.parameters or rows.parameters is None:
+        return problem, {}
+    values = reference_values(problem, rows.parameters)
+    named = zip(problem.parameters, layout_of(problem.parameters).split(values), strict=True)
+    return problem.at_values(values), {parameter.name: value for parameter, value in named}
+
+
+def reference_values(problem: DecisionProblem, values: Array) -> Array:
+    """The flat values of the parameters (t,) at which a set is learned, from those of many rows (n, t).
+
+    Each is the median. If these values together are not allowed or leave no feasible decision, the nearest of a row
+    that do take their place.
+    """
+    middle = np.median(values, axis=0)
+    size = np.abs(values - middle).mean(axis=0)
+    distance = (np.abs(values - middle) / np.where(size > 0, size, 1.0)).sum(axis=1)
+    nearest = values[np.argsort(distance, kind="stable")]
+    _, first = np.unique(nearest, axis=0, return_index=True)
+    for candidate in (middle, *nearest[np.sort(first)[:50]]):  # if fifty rows fail, the constraints are at fault
+        try:
+            for parameter, value in zip(
+                problem.parameters, layout_of(problem.parameters).split(candidate), strict=True
+            ):
+                parameter.check(value[None])
+            check_feasible(problem.at_values(candidate))
+        except ValueError:
+            continue
+        return np.asarray(candidate)
+    raise NoSolutionError(
+        "No decision is feasible at the parameters of these rows, so no set can be learned for it. Check the values of "
+        f"{', '.join(parameter.name for parameter in problem.parameters)} against the constraints."
+    )
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """A learner, perhaps the user's own, whose result is checked."""
+
+    learner: Learner
+
+    @property
+    def needs(self) -> Any:
+        return self.learner.needs
+
+    def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
+        result, who = self.learner.learn(samples, random_state), type(self.learner).__name__
+        if not isinstance(result, LearnResult) or not isinstance(result.status, Status):
+            raise TypeError(
+                "A learner must return a polyhedge.learners.LearnResult with a polyhedge.Status, but the method learn "
+                f"of {who} returned {result!r}. Return LearnResult(shape, samples.value(shape), Status.FINISHED, "
+                "seconds=0.0)."
+            )
+        if not isinstance(result.set, Shape):
+            raise TypeError(
+                f"A learner must learn a polyhedge.sets.Shape, but the result of {who} holds {result.set!r}. Return a "
+                "set of polyhedge, such as Polyhedron(W, b), or an instance of your own subclass of Shape."
+            )
+        d = samples.problem.n_outcomes
+        if result.set.n_outcomes != d:
+            raise ValueError(
+                f"A learned set must have the {d} outcomes of the problem, but the {type(result.set).__name__} that "
+                f"{who} learned has {result.set.n_outcomes}. Make it of samples.residuals, which have {d} columns."
+            )
+        return result
+
+
+# 5. Calibrate
+
+
+def calibrate(settings: Any, chosen: ChosenPredictor, split: Split, developed: Developed) -> Model:
+    """The model: radii of the family from rows that had no part in it, with the record of the fit."""
+    problem, rows, own = chosen.problem, chosen.rows, chosen.rows.take(developed.calibrate)
+    others = np.setdiff1d(np.concatenate([split.train, split.learn]), developed.calibrate)
+    calibrator = prepared_calibrator(
+        settings.calibration or Marginal(),
+        rows.take(others),
+        own,
+        settings.alpha,
+        chosen.schema if chosen.is_read else None,
+    )
+    radii, digest = calibrated_radii(developed.family, calibrator, own, settings.alpha)
+    names = names_of(rows.features)
+    if names is None and is_precomputed(settings.predictor) and is_named(problem):
+        names = tuple(problem.outcome_names)
+    record = Record(
+        split=split,
+        n_learn=developed.n_learn,
+        data_digest=digest_rows(rows.features, rows.outcomes, split.train, split.learn, split.calibrate),
+        learn_result=developed.result,
+        feature_names=names or (),
+        parameters=developed.reference,
+        settings={name: repr(getattr(settings, name)) for name in SETTINGS} | dict(chosen.notes),
+        schema=chosen.schema,
+        seen=row_hashes(rows.take(others)),
+        examples=replace(rows.take(evenly_chosen(len(rows), 3)), outcomes=None),
+    )
+    return fitted_model(developed.family, record, radii, digest)
+
+
+def prepared_calibrator(
+    calibrator: Calibrator, others: Rows, own: Rows, alpha: float, schema: Schema | None = None
+) -> Calibrator:
+    """The calibrator after a look at features of `others`, which calibrate nothing; `schema` reads raw ones."""
+    if not isinstance(calibrator, PreparedCalibrator):
+        return calibrator
+    if isinstance(calibrator, TargetedCalibrator) and calibrator.target is not None:
+        target = as_pandas(calibrator.target)  # rows to come are raw if those of fit were
+        target = target if schema is None else read_features(target, schema)
+        calibrator = replace(calibrator, target=target)  # type: ignore[type-var]
+    n = len(own)
+    if own.groups is not None:  # near-copies count as one: one row of each group tells how often categories come
+        others = others.take(np.unique(others.groups, return_index=True)[1])
+        n = len(np.unique(own.groups))
+    known = {} if others.labels is None else {"labels": others.labels}
+    return calibrator.prepared(others.features, n, alpha, **known)
+
+
+# Settings
+
+
+def generator(random_state: Any) -> np.random.Generator:
+    """A generator from whatever scikit-learn takes as a random state."""
+    if isinstance(random_state, np.random.RandomState):
+        return np.random.default_rng(random_state.randint(2**31))
+    return np.random.default_rng(random_state)
+
+
+def guarantee_in_force(guarantee: str | None, problem: DecisionProblem, learner: Any = None, policy: Any = None) -> str:
+    """What a decider with these settings promises, "cost" or "outcome": the one place that knows the default.
+
+    The lowest bound on the returned decision is the default, except if a learner asks for a set; if rows have
+    parameters, which need not be exchangeable; and if constraints are uncertain and no margins can be planned for the
+    cost.
+
+    Examples
+    --------
+    >>> import polyhedge as ph
+    >>> problem = ph.problems.simplex_linear([0.0, 0.0])
+    >>> guarantee_in_force(None, problem), guarantee_in_force(None, problem, learner=ph.learners.OneSidedBox())
+    ('cost', 'outcome')
+    """
+    if guarantee is not None:
+        return guarantee
+    if policy is not None:
+        return "cost"
+    is_beyond_margins = problem.uncertain_constraints is not None and not takes_margins(problem)
+    return "outcome" if learner is not None or problem.parameters or is_beyond_margins else "cost"
+
+
+def _in_force(settings: Any) -> str:
+    return guarantee_in_force(settings.guarantee, settings.problem, settings.learner, settings.policy)
+
+
+def check_settings(settings: Any, calibrate: Any = None) -> None:
+    """Raise or warn if a setting of a decider is not what it must be; `calibrate` are rows that were given."""
+    warn_of_level(check_alpha(settings.alpha), stacklevel=5)
+    problem, learner, split, calibration = settings.problem, settings.learner, settings.split, settings.calibration
     if not isinstance(problem, DecisionProblem):
         raise TypeError(
             f"problem must be a DecisionProblem, got {type(problem).__name__}. Write one, DecisionProblem(decision=z, "
@@ -77,13 +580,24 @@ def check_settings(
             f"calibration must be an object with a method calibrate, got {calibration!r}. Make one of a class of "
             'polyhedge.calibration, such as calibration=ByCategory("store").'
         )
-    if guarantee not in (None, "outcome", "cost"):
-        raise ValueError(f'guarantee must be "outcome" or "cost", got {guarantee!r}.')
+    if settings.guarantee not in (None, "outcome", "cost"):
+        raise ValueError(f'guarantee must be "outcome" or "cost", got {settings.guarantee!r}.')
+    _check_policy(settings)
+    check_caution(settings.caution, _in_force(settings), learner, settings.policy)
+    _warn_if_fitted(settings.predictor)
+    is_ordered = in_time(split) or calibrate is not None  # rows that are given are in an order
+    if isinstance(calibration, OrderedCalibrator) and calibration.needs_order and not is_ordered:
+        warn(
+            Code.NO_TIMES,
+            f"{calibration!r} weighs calibration rows by their age, but a random split has no order of time, so that "
+            'the weights mean nothing. Take split="time" or a TimeSplit, or Marginal().',
+            stacklevel=4,
+        )
 
 
 def warn_of_level(alpha: float, stacklevel: int = 3) -> None:
-    """Warn where alpha looks like a coverage level, such as 0.9 for 0.1."""
-    if alpha > _HALF:
+    """Warn if alpha looks like a coverage level, such as 0.9 for 0.1."""
+    if alpha > 0.5:  # a bound that fails more often than it holds is rarely meant
         warn(
             Code.LEVEL,
             f"alpha={alpha} looks like a coverage level, but it is the share of bounds that may fail: only "
@@ -92,8 +606,8 @@ def warn_of_level(alpha: float, stacklevel: int = 3) -> None:
         )
 
 
-def check_policy(policy: Any, caution: Any, guarantee: Any, learner: Any) -> None:
-    """Raise where settings of a policy are not what they must be, or do not go together."""
+def _check_policy(settings: Any) -> None:
+    caution, policy = settings.caution, settings.policy
     is_number = isinstance(caution, (int, float, np.integer, np.floating)) and not isinstance(caution, bool)
     if not is_number or not 0 <= caution <= 1:
         raise ValueError(f"caution must be a number from 0 to 1, got {caution!r}.")
@@ -103,331 +617,50 @@ def check_policy(policy: Any, caution: Any, guarantee: Any, learner: Any) -> Non
         raise TypeError(
             f"policy must be a function of X (and parameters) or an estimator with predict, got {policy!r}."
         )
-    if guarantee == "outcome" or learner is not None:
+    if settings.guarantee == "outcome" or settings.learner is not None:
         raise ValueError(
-            'A policy is guarded by its cost, so that it takes neither guarantee="outcome" nor a learner. Leave '
-            "them out."
+            'A policy is guarded by its cost, so that it takes neither guarantee="outcome" nor a learner. Leave them '
+            "out."
         )
 
 
-def generator(random_state: Any) -> np.random.Generator:
-    """A generator from whatever scikit-learn takes as a random state."""
-    if isinstance(random_state, np.random.RandomState):
-        return np.random.default_rng(random_state.randint(2**31))
-    return np.random.default_rng(random_state)
+def check_caution(caution: float, in_force: str, learner: Any = None, policy: Any = None) -> None:
+    """Raise if a caution is given and no policies compete that it could weigh.
 
-
-def named_rows(problem: DecisionProblem, X: Any, Y: Any, *, precomputed: bool) -> tuple[DecisionProblem, Any, Array]:
-    """The problem with the names of its outcomes, and the rows in their order: of Y, and of predictions in X."""
-    if Y is None:
-        raise ValueError("RobustDecider requires y to be passed, but the target y is None. Call fit(X, Y).")
-    problem = named_by(problem, Y, *([X] if precomputed else []))
-    outcomes = check_outcomes(problem, Y)
-    return problem, in_outcome_order(problem, X, 'X with predictor="precomputed"') if precomputed else X, outcomes
-
-
-def outcome_names_of(problem: DecisionProblem) -> tuple[str, ...]:
-    """What the outcomes are called; nothing where they are only numbered."""
-    return tuple(problem.outcome_names) if is_named(problem) else ()
-
-
-def feature_names(problem: DecisionProblem, X: Any, *, precomputed: bool) -> tuple[str, ...] | None:
-    """What the columns of X are called; predictions that came as an array are called like the outcomes."""
-    known = names_of(X)
-    return tuple(problem.outcome_names) if known is None and precomputed and is_named(problem) else known
-
-
-def check_rows(X: Any, Y: Any, groups: Any = None, sample_weight: Any = None, **parts: Any) -> None:
-    """Raise where outcomes, groups, weights or masks of parts have another index than X."""
-    refuse_queries(X, Y)
-    masks = {name: part for name, part in parts.items() if getattr(part, "dtype", None) == np.bool_}
-    check_same_rows({"X": X, "Y": Y, "groups": groups, "sample_weight": sample_weight, **masks})
-
-
-def split_into_parts(
-    X: Any,
-    n: int,
-    how: Any,
-    given: tuple[ArrayLike | None, ...],
-    needs_training: bool,
-    rng: np.random.Generator,
-    groups: Any = None,
-) -> Split:
-    """The given (train, learn, calibrate) rows, or parts as `how` says where none are given.
-
-    The training share is dealt to the other two where the predictor needs no training; groups stay whole.
+    Examples
+    --------
+    >>> check_caution(0.2, "cost")
+    >>> check_caution(0.2, "outcome")
+    Traceback (most recent call last):
+    ValueError: caution=0.2 weighs policies against each other, and guarantee="outcome" makes none. Leave caution ...
     """
-    train, learn, calibrate = given
-    if learn is None and calibrate is None and train is None:
-        return _own_parts(X, n, TimeSplit() if isinstance(how, str) else how, needs_training, rng, groups)
-    if learn is None or calibrate is None or (train is None and needs_training):
-        raise ValueError(
-            "Give train, learn and calibrate together (train may be left out for predictors that need no "
-            "training), or none of them for a random split."
-        )
-    trained = np.zeros(0, dtype=np.int64) if train is None else train
-    split = Split(as_indices(trained, n), as_indices(learn, n), as_indices(calibrate, n), n_rows=n)
-    check_whole(split, groups)
-    return ordered(split, how, X)
-
-
-def ordered(split: Split, how: Any, X: Any) -> Split:
-    """Given parts, each in the order of time where a `TimeSplit` knows it: what weighs rows by age asks for it."""
-    if not has_clock(how):
-        return split
-    clock = how.clock(as_pandas(X), n_rows_of(X))
-    train, learn, calibrate = (in_order(rows, clock) for rows in (split.train, split.learn, split.calibrate))
-    return Split(train, learn, calibrate, n_rows=len(clock))
-
-
-def _own_parts(X: Any, n: int, how: Any, needs_training: bool, rng: np.random.Generator, groups: Any = None) -> Split:
-    if isinstance(how, TimeSplit):
-        return how.parts(X, n, groups=groups, needs_training=needs_training)
-    if isinstance(how, GroupSplit):
-        return how.parts(X, n, rng=rng, needs_training=needs_training)
-    shares = dealt(how, needs_training)
-    if groups is not None or len(shares) == 4:
-        return partition_rows(n, shares if len(shares) == 4 else (*shares, 0.0), rng=rng, groups=groups)
-    return split_rows(n, shares, rng=rng)
-
-
-def check_whole(split: Split, groups: Any) -> None:
-    """Raise where a group has rows in two parts: the promise for a row of a new group would be void."""
-    if groups is None:
+    if caution == CAUTION:
         return
-    own_groups = {part: np.unique(groups[getattr(split, part)]) for part in ("train", "learn", "calibrate")}
-    for (first, some), (second, others) in combinations(own_groups.items(), 2):
-        torn = np.intersect1d(some, others)
-        if len(torn):
-            raise ValueError(
-                f"Every group must lie in one part, but {len(torn)} group(s) have rows in {first} and in {second}, the "
-                f"first is {torn.tolist()[0]!r}: a radius from near-copies of rows that were seen covers no new group. "
-                "Give whole groups to each part, or leave the parts out: they are then split by group."
-            )
-
-
-def check_sizes(learn: IndexArray, calibrate: IndexArray, alpha: float) -> None:
-    """Raise where rows that shape a set or a policy, or those that calibrate it, are too few for this alpha."""
-    needed = minimum_samples(alpha)
-    for rows, verb in ((learn, "learning"), (calibrate, "calibration")):
-        size = len(rows)
-        if size < needed:
-            raise ValueError(
-                f"alpha={alpha!r} needs at least {needed} {verb} samples, got {size}: the conformal radius "
-                f"would be infinite. Raise alpha or the {verb} share, or bring more rows."
-            )
-
-
-def roles(
-    learner: Learner, predictor: Predictor, split: Split, X: Any, Y: Array, alpha: float
-) -> tuple[IndexArray, IndexArray]:
-    """Rows that shape the set and rows that set its radius: no row has both roles, nor training and the latter."""
-    if learner.needs.learning_rows or not predictor.needs_training or len(split.train) < minimum_samples(alpha):
-        return split.learn, split.calibrate
-    trained = Y[split.train]
-    residuals = trained - predictor.predict(take_rows(X, split.train))
-    # The choice looks at training rows only, so it cannot bias the calibration.
-    if (residuals.std(axis=0) <= _REPRODUCED * trained.std(axis=0)).any():
-        return split.learn, split.calibrate
-    return split.train, np.concatenate([split.learn, split.calibrate])
-
-
-def labels_for(split: Any, groups: ArrayLike | None, X: Any, n: int) -> Any:
-    """Labels of near-copies: those given, or those that a split by groups finds in X."""
-    if not isinstance(split, GroupSplit):
-        return group_labels(groups, n)
-    if groups is not None:
-        raise ValueError(f"groups are given, and split={split!r} finds others in X. Give one of them.")
-    return group_labels(split.labels(X), n)
-
-
-def labels_by(X: Any, by: Any, what: str = "by") -> Any:
-    """Labels of rows: a column of X by its name or position, or the labels themselves, which must be of its rows."""
-    if isinstance(by, (str, Integral)):
-        return column_of(as_pandas(X), by if isinstance(by, str) else int(by))
-    check_same_rows({"X": X, what: by})
-    return by
-
-
-def group_labels(groups: ArrayLike | None, n: int) -> Any:
-    """Labels as an array, one for each row; None where there are none."""
-    labels = None if groups is None else np.asarray(groups)
-    if labels is not None and labels.shape != (n,):
-        raise ValueError(f"groups must have one label for each of the {n} rows, got shape {labels.shape}.")
-    if labels is not None:
-        check_labels(labels)
-    return labels
-
-
-def learning_samples(
-    learner: Learner,
-    predictor: Predictor,
-    make: Callable[[], Predictor],
-    X: Any,
-    Y: Array,
-    split: Split,
-    alpha: float,
-    groups: Any = None,
-    weights: Array | None = None,
-) -> tuple[IndexArray, Array, IndexArray]:
-    """Rows that shape the set, the predictions there, and the rows that set its radius; `make` gives new predictors."""
-    learn_rows, calibrate_rows = roles(learner, predictor, split, X, Y, alpha)
-    if groups is not None:
-        check_groups(groups[calibrate_rows], alpha)
-    centers = predictor.predict(take_rows(X, learn_rows))
-    if predictor.needs_training and learn_rows is split.learn:
-        rows, more_centers = training_rows_to_learn_from(learner, make, X, Y, split, groups, weights)
-        centers, learn_rows = np.vstack([more_centers, centers]), np.concatenate([rows, learn_rows])
-    return learn_rows, centers, calibrate_rows
-
-
-def prepared(
-    calibrator: Calibrator,
-    X: Any,
-    split: Split,
-    calibrate_rows: IndexArray,
-    alpha: float,
-    groups: Any = None,
-    labels: Any = None,
-    schema: Schema | None = None,
-) -> Calibrator:
-    """The calibrator after a look at features of rows that calibrate nothing; `schema` reads raw ones, if these are."""
-    if not isinstance(calibrator, PreparedCalibrator):
-        return calibrator
-    if isinstance(calibrator, TargetedCalibrator) and calibrator.target is not None:
-        target = as_pandas(calibrator.target)  # rows to come are raw where those of fit were
-        target = target if schema is None else read_features(target, schema)
-        calibrator = replace(calibrator, target=target)  # type: ignore[type-var]
-    others, n = np.setdiff1d(np.concatenate([split.train, split.learn]), calibrate_rows), len(calibrate_rows)
-    if groups is not None:  # near-copies count as one, so that one row of each group tells how often categories come
-        others, n = others[np.unique(groups[others], return_index=True)[1]], len(np.unique(groups[calibrate_rows]))
-    known = {} if labels is None else {"labels": labels[others]}
-    return calibrator.prepared(take_rows(X, others), n, alpha, **known)
-
-
-def labels_in_fit(calibrator: Any, X: Any) -> Any:
-    """What came with the calibrator for the rows of a fit (n,); None where it reads X."""
-    if not takes_labels(calibrator):
-        return None
-    check_same_rows({"X": X, "calibration": calibrator.source.given})
-    return fit_labels(calibrator, n_rows_of(X))
-
-
-def training_rows_to_learn_from(
-    learner: Learner,
-    make: Callable[[], Predictor],
-    X: Any,
-    Y: Array,
-    split: Split,
-    groups: Any = None,
-    weights: Array | None = None,
-) -> tuple[IndexArray, Array]:
-    """Training rows that help to learn, and what predictors fitted without them predict there."""
-    n_missing = _ENOUGH_TO_LEARN - len(split.learn)
-    n_folds = learner.needs.training_folds
-    none = np.zeros(0, dtype=np.int64), np.zeros((0, Y.shape[1]))
-    if not n_folds or len(split.train) < _ROWS_A_FOLD * n_folds or n_missing <= 0:
-        return none
-    try:
-        centers = out_of_fold(
-            make,
-            take_rows(X, split.train),
-            Y[split.train],
-            n_folds,
-            None if groups is None else groups[split.train],
-            None if weights is None else weights[split.train],
+    weighs = f"caution={caution:g} weighs policies against each other, and"
+    if in_force == "outcome":
+        raise ValueError(
+            f'{weighs} guarantee="outcome" makes none. Leave caution out, or take guarantee="cost" (on the command '
+            "line: leave --caution out, or take --guarantee cost)."
         )
-    except ValueError as error:
+    if learner is not None or policy is not None:
+        given = "learner=, whose robust decisions are" if policy is None else "policy=, which is"
+        raise ValueError(f"{weighs} with {given} guarded, none compete. Leave caution out.")
+
+
+def _warn_if_fitted(predictor: Any) -> None:
+    """Warn that an estimator which comes fitted is fitted again, and how to keep it as it is."""
+    if isinstance(predictor, FrozenEstimator) or not (hasattr(predictor, "get_params") and hasattr(predictor, "fit")):
+        return
+    try:
+        check_is_fitted(predictor)
+    except (NotFittedError, TypeError):
+        return
+    if get_tags(predictor).requires_fit:
         warn(
-            Code.NO_FOLDS,
-            f"The predictor cannot be fitted without a fold of the training rows ({error}), so the set is learned "
-            "from the learning rows alone. Auto(training_folds=0) does so without this warning.",
-            stacklevel=3,
+            Code.FITTED_ANEW,
+            f"The predictor {type(predictor).__name__} is fitted already, but a copy of it is fitted anew on the "
+            "training rows. To use it as it is, pass FrozenEstimator(model), and keep the rows that it has seen out of "
+            "fit's X; to fit it anew without this warning, pass sklearn.base.clone(model).",
+            stacklevel=5,
+            category=SettingWarning,
         )
-        return none
-    chosen = evenly_chosen(len(centers), n_missing)
-    return split.train[chosen], centers[chosen]
-
-
-def at_reference(problem: DecisionProblem, rows: Array, split: Split) -> tuple[DecisionProblem, dict[str, Array]]:
-    """The problem at the parameters for which a set is learned, and these by name.
-
-    `rows` (n, t) are their flat values; those of rows that calibrate have no say.
-    """
-    if not problem.parameters:
-        return problem, {}
-    values = reference_values(problem, rows[np.concatenate([split.train, split.learn])])
-    named = zip(problem.parameters, layout_of(problem.parameters).split(values), strict=True)
-    return problem.at_values(values), {parameter.name: value for parameter, value in named}
-
-
-def reference_values(problem: DecisionProblem, values: Array) -> Array:
-    """The flat values of the parameters (t,) at which a set is learned, from those of many rows (n, t).
-
-    Each is the median; where these values together are not allowed or leave no feasible decision, the nearest that
-    occur in a row and do.
-    """
-    middle = np.median(values, axis=0)
-    size = np.abs(values - middle).mean(axis=0)
-    distance = (np.abs(values - middle) / np.where(size > 0, size, 1.0)).sum(axis=1)
-    nearest = values[np.argsort(distance, kind="stable")]
-    _, first = np.unique(nearest, axis=0, return_index=True)
-    for candidate in (middle, *nearest[np.sort(first)[:_MOST_REFERENCES]]):
-        if _is_reference(problem, candidate):
-            return np.asarray(candidate)
-    raise NoSolutionError(
-        "No decision is feasible at the parameters of these rows, so no set can be learned for it. Check the values of "
-        f"{', '.join(parameter.name for parameter in problem.parameters)} against the constraints."
-    )
-
-
-def _is_reference(problem: DecisionProblem, values: Array) -> bool:
-    try:
-        for parameter, value in zip(problem.parameters, layout_of(problem.parameters).split(values), strict=True):
-            parameter.check(value[None])
-        check_feasible(problem.at_values(values))
-    except ValueError:
-        return False
-    return True
-
-
-def one_row(x: Any) -> Any:
-    """One row in the form of many."""
-    x = as_pandas(x)
-    if hasattr(x, "to_frame"):
-        return x.to_frame().T.infer_objects()
-    if hasattr(x, "iloc") or hasattr(x, "tocsr"):
-        return x
-    return np.atleast_2d(np.asarray(x))
-
-
-def n_rows_of(X: Any) -> int:
-    """The number of rows of whatever a predictor takes."""
-    if not hasattr(X, "__len__") or isinstance(X, (str, bytes) if hasattr(X, "shape") else (str, bytes, Mapping)):
-        refuse_rows_elsewhere(X)
-    return int(X.shape[0] if hasattr(X, "shape") else len(X))
-
-
-def rows_for(predictor: Any, X: Any) -> Any:
-    """X as it is worked with: frames of pandas, and sparse matrices by rows where the predictor takes them."""
-    if not sparse.issparse(X):
-        return as_pandas(X)
-    if not takes_sparse(predictor):
-        is_ours = predictor is None or isinstance(predictor, str)
-        name = "The default predictor" if is_ours else f"The predictor {predictor!r}"
-        raise TypeError(f"{name} does not take sparse data, got {type(X).__name__}. Pass X.toarray(), or another one.")
-    return X.tocsr()
-
-
-def check_features(X: Any, Y: Array | None, *, may_be_missing: bool) -> None:
-    """Rows must match, and numeric features be finite, but for missing ones where the predictor takes them."""
-    n = n_rows_of(X)
-    if Y is not None and n != len(Y):
-        raise ValueError(f"X and Y must have the same number of rows, got {n} and {len(Y)}.")
-    if n == 0:
-        raise ValueError("X has no rows. Bring at least one.")
-    if Y is not None and n == 1:
-        raise ValueError("fit needs rows to train, to learn and to calibrate with, got 1 sample. Bring more rows.")
-    numbers = numbers_of(X)
-    if numbers is not None:
-        as_finite(np.where(np.isnan(numbers), 0.0, numbers) if may_be_missing else numbers, "X", ndim=2)

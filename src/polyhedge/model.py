@@ -1,6 +1,6 @@
-"""A fitted model: what was learned, what calibration made of it, and the record of how it was made.
+"""A fitted model: problem, region family, radii, and the record of how they were made.
 
-The estimator makes one; files store it, workers receive it, pages and plots read it. It never changes: a new
+The estimator makes a model; files store it, workers receive it, pages and plots read it. It never changes: a new
 calibration is a new model with the same family.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from fractions import Fraction
 from typing import Any, Self
 
 import numpy as np
@@ -16,16 +17,17 @@ from numpy.typing import NDArray
 
 from polyhedge._support.alignment import names_of, select_columns
 from polyhedge._support.frames import as_pandas, backend_of, from_dictionaries, row_labels
-from polyhedge._support.validation import Array, Indices, numbers_of
-from polyhedge.calibration import Calibration, Calibrator, Radii, Rows, score_tolerance
+from polyhedge._support.text import printable
+from polyhedge._support.validation import Array, Indices
+from polyhedge.calibration import Calibration, Calibrator, Radii, is_marginal, score_tolerance
+from polyhedge.calibration import Rows as CalibrationRows
 from polyhedge.calibration.labels import as_values, check_row_labels
 from polyhedge.data import Split, digest_rows, take_rows
 from polyhedge.decisions import Labels, no_decisions
 from polyhedge.evaluation import RowMeasures, measure_rows
-from polyhedge.fitting import check_features, check_rows, n_rows_of, one_row
 from polyhedge.learners import LearnResult
-from polyhedge.predictors.raw_columns import as_table, oddities, read_features
-from polyhedge.predictors.schema import Schema, features_of
+from polyhedge.planning.margins import takes_margins
+from polyhedge.predictors.raw_columns import Schema, as_table, features_of, oddities, read_features
 from polyhedge.predictors.selection import is_made_here
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.checks import check_outcomes
@@ -34,14 +36,11 @@ from polyhedge.regions import LearnedSet, RegionFamily, Regions, Work
 from polyhedge.regions.family import DEFAULT_WORK
 from polyhedge.robust import Decisions
 from polyhedge.robust.threads import one_blas_thread
+from polyhedge.rows import Rows, check_features, check_rows, n_rows_of, one_row, unusable_numbers
 from polyhedge.sets import Region, Volume
 
 Prints = NDArray[np.uint64]
 """Fingerprints of rows, a number each."""
-_ASKED_OF_RADII = [name for name in vars(Radii) if name[0] != "_" and name not in ("state", "from_state")]
-"""What a model asks of its radii; files ask for their state too, and only of types that they know."""
-_BLOCK = 262_144
-"""Rows that are scored at once: what is needed in between does not grow with their number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,17 +50,16 @@ class Record:
     Attributes
     ----------
     split, n_learn, data_digest : the parts of the rows, how many shaped the family, and a fingerprint of them.
-    learn_result : the learner's evidence; None where nothing was learned by a learner.
+    learn_result : the learner's certificate; None where nothing was learned by a learner.
     feature_names : columns of X; none where X was an array.
-    parameters : values of the problem's parameters at which it was learned; None where that is not known.
+    parameters : values of the problem's parameters at which the set was learned; None if unknown.
     settings : how the settings of the estimator printed.
-    details : what was stored beside it in a file.
-    schema : the columns of X and their kinds; None where it had no names, or a predictor of one's own takes more than
-        numbers.
-    seen : a number for each row that trained, learned or chose anything in `fit`; None where that is not known.
-    trained : the same for the rows on which the predictor was fitted since, by `refresh`.
-    examples : features of a few rows of the fit, with their values of parameters and labels or weights. `save` compares
-        decisions there, and no file holds them; None where they are not known.
+    details : JSON values that were stored with the model in a file.
+    schema : the columns of X and their kinds; None where X had no names, or the user's predictor reads raw columns.
+    seen : fingerprints of the rows that trained, learned or chose anything in `fit`; None if unknown.
+    trained : fingerprints of the rows on which `refresh` fitted the predictor since.
+    examples : features, parameters and labels of a few rows of the fit, at which `save` compares decisions. No file
+        holds them; None if unknown.
     """
 
     split: Split
@@ -75,12 +73,12 @@ class Record:
     schema: Schema | None = None
     seen: Prints | None = None
     trained: Prints | None = None
-    examples: tuple[Any, Array, Any] | None = None
+    examples: Rows | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """The regions of a model at N rows, with their radii and what is odd about them."""
+    """The regions of a model at N rows, with their radii and notes on rows for which nothing is promised."""
 
     regions: Regions
     radii: Array
@@ -88,11 +86,11 @@ class Placed:
     guarantee: str
 
     def decide(self) -> Decisions:
-        """Decisions with bounds; the detail of a row says where nothing is promised for it."""
+        """Decisions with bounds; the detail of a row says if nothing is promised for it."""
         decisions = replace(self.regions.decide(self.radii), radii=self.radii)
         if (
             self.guarantee == "cost" and decisions.expected_cost is None
-        ):  # no policy has a worst outcome to tell instead
+        ):  # a policy has no worst outcome to show instead
             decisions = replace(decisions, expected_cost=np.full(len(decisions), np.nan))
         return decisions.noted([self.notes.get(i, "") for i in range(len(decisions))] if self.notes else ())
 
@@ -103,10 +101,10 @@ class Model:
 
     Attributes
     ----------
-    family : the regions, learned without calibration rows.
+    family : the regions, learned without calibration rows; it knows the problem and the predictor.
+    record : how the family was made.
     radii : what calibration made of scores.
     trail : the audit trail: one `Calibration` for each calibration so far, the newest last.
-    record : how the family was made.
     """
 
     family: RegionFamily
@@ -120,7 +118,7 @@ class Model:
 
     @property
     def problem(self) -> DecisionProblem:
-        """What is decided."""
+        """The decision problem."""
         return self.family.problem
 
     @property
@@ -130,7 +128,7 @@ class Model:
 
     @property
     def sets(self) -> LearnedSet:
-        """The sets whose shape was learned; an AttributeError where none was."""
+        """The sets whose shape was learned; an AttributeError if none was."""
         if self.family.sets is None:
             raise self.family.no_set()
         return self.family.sets
@@ -142,79 +140,108 @@ class Model:
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """Columns that the predictor was fitted on; None where they had no names."""
-        # A model from an old file knows the names only through its predictor.
-        predictor = getattr(self.family.predictor, "model", None)
-        names = self.record.feature_names or getattr(predictor, "feature_names_in_", ())
+        """Columns that the predictor was fitted on; None if they had no names."""
+        names = self.record.feature_names or getattr(self._estimator, "feature_names_in_", ())
         return tuple(str(name) for name in names) or None
 
     @property
     def schema(self) -> Schema | None:
-        """How raw columns become what the predictor takes; None where it takes them as they are."""
-        return self.record.schema if is_made_here(getattr(self.family.predictor, "model", None)) else None
+        """How raw columns become what the predictor takes; None if it takes them as they are."""
+        return self.record.schema if is_made_here(self._estimator) else None
+
+    @property
+    def _estimator(self) -> Any:
+        return getattr(self.family.predictor, "model", None)
+
+    @property
+    def _n_features(self) -> int | None:
+        return getattr(self._estimator, "n_features_in_", None)
+
+    @property
+    def n_features(self) -> int:
+        """Number of features that the predictor takes; an AttributeError if it does not say."""
+        count = self._n_features if self.names is None else self._n_features or len(self.names)
+        if count is None:
+            raise AttributeError("The predictor does not say how many features it takes.")
+        return int(count)
+
+    @property
+    def feature_names(self) -> NDArray[np.object_]:
+        """Names of the columns of X; an AttributeError if they had none."""
+        if not self.record.feature_names:
+            raise AttributeError("The columns of X had no names.")
+        return np.array(self.record.feature_names, dtype=object)
+
+    @property
+    def learned_at(self) -> Mapping[str, Array]:
+        """The parameters for which the set was learned; an AttributeError if a file does not say."""
+        if self.record.parameters is None:
+            raise AttributeError("A model file does not say for which parameters its set was learned.")
+        return self.record.parameters
+
+    @property
+    def policy_report(self) -> Any:
+        """How the policy was selected; an AttributeError if there was no selection."""
+        if self.family.report is None:
+            raise AttributeError('There was no selection of policies. Use guarantee="cost" without a learner.')
+        return self.family.report
+
+    # New rows
+
+    def read(
+        self,
+        X: Any,
+        Y: Any = None,
+        parameters: Mapping[Any, Any] | None = None,
+        labels: Any = None,
+        *,
+        to_score: bool = False,
+    ) -> Rows:
+        """New rows as the model takes them, checked; `to_score` asks for parameters only if scores depend on them."""
+        values = None
+        if not to_score or parameters is not None or self.family.scores_need_parameters:
+            values = parameter_rows(self.problem.parameters, parameters, n_rows_of(X), X)
+        check_row_labels(self.radii, X, labels)
+        outcomes = None if Y is None else self.outcomes(X, Y)
+        return Rows(self.features(X), outcomes, values, labels=None if labels is None else as_values(labels))
+
+    def read_usable(
+        self, X: Any, Y: Any = None, parameters: Mapping[Any, Any] | None = None, labels: Any = None
+    ) -> tuple[Rows | None, Indices, list[str]]:
+        """The rows of X that can be decided, their numbers, and for each row why it cannot be; None if no row can."""
+        try:
+            rows = self.read(X, Y, parameters, labels)
+            return rows, np.arange(len(rows)), [""] * len(rows)
+        except ValueError:
+            kept, reasons = self.usable(X, parameters)
+            if len(kept) == len(reasons):
+                raise
+        if not len(kept):
+            return None, kept, reasons
+        values = from_columns(self.problem.parameters, parameters, X)
+        values |= {parameter.name: own[kept] for parameter, own in self._row_values(X, parameters)}
+        some = take_rows(as_pandas(X), kept), None, values or None, None if labels is None else as_values(labels)[kept]
+        rows = self.read(*some)
+        return rows if Y is None else replace(rows, outcomes=self.outcomes(X, Y)[kept]), kept, reasons
 
     def features(self, X: Any) -> Any:
-        """The columns of X that the predictor knows, in their order, where both have names; checked."""
+        """The columns of X that the predictor knows, in their order if both have names; checked."""
         X = as_pandas(self._framed(X))
         names = self.names or names_of(X)
         if self.schema is not None:
             features = read_features(X, self.schema)
         else:
             features = X if names is None else select_columns(X, names, "X")
-        check_features(features, None, may_be_missing=self.family.predictor.takes_nan)
+        check_features(features, may_be_missing=self.family.predictor.takes_nan)
         return features
 
-    def placed(
-        self,
-        X: Any,
-        parameters: Mapping[Any, Any] | None = None,
-        work: Work = DEFAULT_WORK,
-        *,
-        to_decide: bool = True,
-        labels: Any = None,
-    ) -> Placed:
-        """The regions at the rows of X; `parameters` are needed to decide, and where scores depend on them."""
-        values, rows = self.values(X, parameters, needed=to_decide), self.rows(X, labels)
-        return Placed(self.family.at(rows.X, values, work), self.radii.at(rows), self.radii.notes(rows), self.guarantee)
-
-    def place(
-        self, features: Any, n: int, values: Array | None, work: Work = DEFAULT_WORK, labels: Any = None
-    ) -> Placed:
-        """The regions at n rows of checked features and flat values (n, t) of the problem's parameters."""
-        rows = Rows(features, n, labels=labels)
-        regions = self.family.at(features, values, work)
-        return Placed(regions, self.radii.at(rows), self.radii.notes(rows), self.guarantee)
-
-    def rows(self, X: Any, labels: Any = None) -> Rows:
-        """What radii may know of new rows: checked features, and the labels that `calibration` reads."""
-        check_row_labels(self.radii, X, labels)
-        return Rows(self.features(X), n_rows_of(X), labels=labels)
-
-    def values(self, X: Any, parameters: Mapping[Any, Any] | None, *, needed: bool = False) -> Array | None:
-        """Flat values (N, t) of the problem's parameters; None where nothing depends on them and none are given."""
-        if not (needed or parameters is not None or self.family.scores_need_parameters):
-            return None
-        return parameter_rows(self.problem.parameters, parameters, n_rows_of(X), X)
-
-    def scores(self, X: Any, Y: Any, parameters: Mapping[Any, Any] | None = None) -> Array:
-        """The least radius at which each row's region holds its outcome (N,)."""
-        outcomes = self.outcomes(X, Y)
-        return scores_of(self.family, self.features(X), outcomes, self.values(X, parameters))
-
-    def decide(
-        self, X: Any, parameters: Mapping[Any, Any] | None = None, work: Work = DEFAULT_WORK, labels: Any = None
-    ) -> Decisions:
-        """Decisions with bounds for new rows; rows that cannot be decided are marked."""
-        try:
-            return self.placed(X, parameters, work, labels=labels).decide()
-        except ValueError:
-            rows, reasons = self.usable(X, parameters)
-            if len(rows) == len(reasons):
-                raise
-        if not len(rows):
-            return no_decisions(self.problem, is_planned=self.guarantee == "cost").among(rows, reasons)
-        X, parameters, labels = self.some(rows, X, parameters, labels)
-        return self.placed(X, parameters, work, labels=labels).decide().among(rows, reasons)
+    def outcomes(self, X: Any, Y: Any) -> Array:
+        """The outcomes (N, d) of the rows of X, in the order of the problem."""
+        check_rows(X, Y)
+        outcomes = check_outcomes(self.problem, as_pandas(Y))
+        if len(outcomes) != n_rows_of(X):
+            raise ValueError(f"X and Y must have the same number of rows, got {n_rows_of(X)} and {len(outcomes)}.")
+        return outcomes
 
     def usable(self, X: Any, parameters: Mapping[Any, Any] | None = None) -> tuple[Indices, list[str]]:
         """The rows of X that can be decided, and for each row why it cannot; empty texts where it can."""
@@ -234,38 +261,19 @@ class Model:
                 found[row] = f"{found[row]}; {what}" if row in found else what
         return np.setdiff1d(np.arange(n), list(found)), [found.get(row, "") for row in range(n)]
 
-    def some(self, rows: Indices, X: Any, parameters: Mapping[Any, Any] | None, labels: Any) -> tuple[Any, Any, Any]:
-        """Some rows of X, with their values of parameters and the labels that calibration reads."""
-        values = from_columns(self.problem.parameters, parameters, X)
-        values |= {parameter.name: own[rows] for parameter, own in self._row_values(X, parameters)}
-        return take_rows(as_pandas(X), rows), values or None, None if labels is None else as_values(labels)[rows]
-
     def _row_values(self, X: Any, parameters: Mapping[Any, Any] | None) -> list[tuple[ProblemParameter, Array]]:
-        """Parameters that have a value (n, *shape) for each row of X, and these."""
+        """Parameters that have a value (n, *shape) for each row of X, with these values."""
         given = from_columns(self.problem.parameters, parameters, X)
         known = [(one, given[one.name]) for one in self.problem.parameters if one.name in given]
         shape = (n_rows_of(X),)
         return [(one, np.asarray(own, dtype=np.float64)) for one, own in known if np.shape(own) == shape + one.shape]
 
-    def worst_outcomes(self, X: Any, parameters: Mapping[Any, Any] | None = None, labels: Any = None) -> Array:
-        """For each row (N, d) an outcome at which the decision costs what it may: of the set, or an illustration."""
-        decided = self.decide(X, parameters, labels=labels)
-        if len(decided) == 0:
-            return decided.worst_outcome
-        values = self.values(X, parameters, needed=True)
-        known = np.zeros((len(decided), 0)) if values is None else values
-        return self.family.worst_outcomes(self.features(X), decided, known)
-
-    @property
-    def _n_features(self) -> int | None:
-        return getattr(getattr(self.family.predictor, "model", None), "n_features_in_", None)
-
     def _framed(self, X: Any) -> Any:
-        """Dictionaries as a frame, except where the predictor was fitted on dictionaries."""
+        """Dictionaries as a frame, except if the predictor was fitted on dictionaries."""
         return X if self.names is None and self._n_features is None else from_dictionaries(X)
 
     def as_rows(self, X: Any) -> Any:
-        """X, or one row of it where it is a series by the names of the features; not where it is a column.
+        """X, or one row of it if it is a series by the names of the features; not if it is a column.
 
         Dictionaries by these names are rows too, and so is a list or array of as many numbers as there are features.
         """
@@ -279,79 +287,85 @@ class Model:
         is_row = self.family.predictor.needs_training if names is None else set(names) <= set(map(str, X.index))
         return one_row(X) if is_row else X
 
-    def oddities(self, X: Any) -> Sequence[str]:
-        """What is unlike the training rows in each row of X; nothing where kinds of columns are not known."""
-        return () if self.schema is None else tuple(oddities(as_pandas(X), self.schema))
+    # Regions, decisions and measures
 
-    def labels(self, X: Any, frame: str | None = None, promise: str = "") -> Labels:
-        """What rows and columns of decisions at X are called; `frame` is a library, by default the one of X."""
-        names = tuple(self.problem.decision_names), tuple(self.problem.outcome_names)
-        return Labels(*names, row_labels(X), frame or backend_of(X), promise, self.problem.units or {})
+    def place(self, rows: Rows, work: Work = DEFAULT_WORK) -> Placed:
+        """The regions at rows that `read` returned."""
+        regions = self.family.at(rows.features, rows.parameters, work)
+        known = for_radii(rows)
+        return Placed(regions, self.radii.at(known), self.radii.notes(known), self.guarantee)
+
+    def scores(self, rows: Rows) -> Array:
+        """The least radius at which each row's region holds its outcome (N,)."""
+        return scores_of(self.family, rows)
+
+    def decide(
+        self, X: Any, parameters: Mapping[Any, Any] | None = None, work: Work = DEFAULT_WORK, labels: Any = None
+    ) -> Decisions:
+        """Decisions with bounds for new rows; rows that cannot be decided are marked."""
+        rows, kept, reasons = self.read_usable(X, None, parameters, labels)
+        if rows is None:
+            return no_decisions(self.problem, is_planned=self.guarantee == "cost").among(kept, reasons)
+        decisions = self.place(rows, work).decide()
+        return decisions if len(kept) == len(reasons) else decisions.among(kept, reasons)
+
+    def measure(self, X: Any, Y: Any, parameters: Mapping[Any, Any] | None = None, labels: Any = None) -> RowMeasures:
+        """Bound, constraints, realised cost and regret row by row; rows that were not used for fitting."""
+        rows, kept, reasons = self.read_usable(X, Y, parameters, labels)
+        if rows is None:
+            raise ValueError(f"No row can be decided. The first: {reasons[0]}.")
+        measured = self.measured(rows)
+        return measured if len(kept) == len(reasons) else measured.among(kept, len(reasons))
+
+    def measured(self, rows: Rows) -> RowMeasures:
+        """The measures of rows that `read` returned."""
+        placed = self.place(rows)
+        inside = np.asarray(placed.regions.scores(rows.Y) <= placed.radii)
+        decisions, centers = placed.decide(), placed.regions.centers
+        return measure_rows(self.problem, decisions, inside, centers, rows.Y, rows.parameters, placed.notes)
+
+    def worst_outcomes(self, X: Any, parameters: Mapping[Any, Any] | None = None, labels: Any = None) -> Array:
+        """For each row (N, d) an outcome at which the decision costs what it may: of the set, or an illustration."""
+        decided = self.decide(X, parameters, labels=labels)
+        if len(decided) == 0:
+            return decided.worst_outcome
+        rows = self.read(X, None, parameters, labels)
+        values = np.zeros((len(decided), 0)) if rows.parameters is None else rows.parameters
+        return self.family.worst_outcomes(rows.features, decided, values)
 
     def region(self, x: Any, parameters: Mapping[Any, Any] | None = None, labels: Any = None) -> Region:
         """The region of one row."""
         row = one_row(self.as_rows(x))
         if n_rows_of(row) != 1:
             raise ValueError(f"region takes one row, got {n_rows_of(row)}. Call it for each row.")
-        placed = self.placed(row, parameters, to_decide=False, labels=labels)
+        placed = self.place(self.read(row, None, parameters, labels, to_score=True))
         if not np.isfinite(placed.radii[0]):
             raise ValueError(
                 f"This row has no region, because its radius is infinite. {placed.notes.get(0, 'Nothing is promised')}."
             )
         return placed.regions.region(0, float(placed.radii[0]))
 
-    def measure(self, X: Any, Y: Any, parameters: Mapping[Any, Any] | None = None, labels: Any = None) -> RowMeasures:
-        """Bound, constraints, realised cost and regret row by row; rows that were not used for fitting."""
-        outcomes = self.outcomes(X, Y)
-        rows, reasons = self.usable(X, parameters)
-        if 0 < len(rows) < len(reasons):
-            X, parameters, labels = self.some(rows, X, parameters, labels)
-            return self.measure(X, outcomes[rows], parameters, labels).among(rows, len(reasons))
-        placed = self.placed(X, parameters, labels=labels)
-        return measure_rows(
-            self.problem,
-            placed.decide(),
-            np.asarray(placed.regions.scores(outcomes) <= placed.radii),
-            placed.regions.centers,
-            outcomes,
-            from_columns(self.problem.parameters, parameters, X),
-            placed.notes,
-        )
-
-    def outcomes(self, X: Any, Y: Any) -> Array:
-        """The outcomes (N, d) of the rows of X, in the order of the problem."""
-        check_rows(X, Y)
-        outcomes = check_outcomes(self.problem, as_pandas(Y))
-        if len(outcomes) != n_rows_of(X):
-            raise ValueError(f"X and Y must have the same number of rows, got {n_rows_of(X)} and {len(outcomes)}.")
-        return outcomes
-
-    def mean_volume(self, X: Any, parameters: Mapping[Any, Any] | None = None, labels: Any = None) -> Volume:
-        """Volume of the regions, the mean over the rows that have one; infinite where none has."""
-        placed = self.placed(X, parameters, to_decide=False, labels=labels)
-        rows = np.flatnonzero(np.isfinite(placed.radii))
-        if len(rows) == len(placed.radii):
+    def mean_volume(self, rows: Rows) -> Volume:
+        """Volume of the regions, the mean over the rows that have one; infinite if none has."""
+        placed = self.place(rows)
+        bounded = np.flatnonzero(np.isfinite(placed.radii))
+        if len(bounded) == len(placed.radii):
             return placed.regions.volume(placed.radii)
-        return placed.regions.take(rows).volume(placed.radii[rows]) if len(rows) else Volume(np.inf)
+        return placed.regions.take(bounded).volume(placed.radii[bounded]) if len(bounded) else Volume(np.inf)
+
+    def oddities(self, X: Any) -> Sequence[str]:
+        """What is unlike the training rows in each row of X; nothing if kinds of columns are not known."""
+        return () if self.schema is None else tuple(oddities(as_pandas(X), self.schema))
+
+    def labels(self, X: Any, frame: str | None = None) -> Labels:
+        """Names of rows and columns of decisions at X; `frame` is a library, by default the one of X."""
+        names = tuple(self.problem.decision_names), tuple(self.problem.outcome_names)
+        promise = held_in_words(self.radii.alpha)
+        return Labels(*names, row_labels(X), frame or backend_of(X), promise, self.problem.units or {})
 
     def with_radii(self, radii: Radii, digest: str) -> Self:
         """The model with other radii, and an entry for them in its audit trail."""
         return replace(self, radii=radii, trail=(*self.trail, _entry(radii, digest)))
-
-
-def unusable_numbers(features: Any, *, may_be_missing: bool) -> dict[int, str]:
-    """Which columns of rows, by their numbers, are missing or not finite and must not be."""
-    numbers = numbers_of(features)
-    if numbers is None:
-        return {}
-    bad = np.isinf(numbers) if may_be_missing else ~np.isfinite(numbers)
-    names = getattr(features, "columns", None)
-    names = np.arange(numbers.shape[1]) if names is None else features.select_dtypes("number").columns
-    reasons = {}
-    for row in np.flatnonzero(bad.any(axis=1)):
-        kind = "missing" if np.isnan(numbers[row, bad[row]]).all() else "not finite"
-        reasons[int(row)] = f"{kind}: {', '.join(str(name) for name in names[bad[row]])}"
-    return reasons
 
 
 def fitted_model(family: RegionFamily, record: Record, radii: Radii, digest: str) -> Model:
@@ -359,66 +373,167 @@ def fitted_model(family: RegionFamily, record: Record, radii: Radii, digest: str
     return Model(family, record, radii, (_entry(radii, digest),))
 
 
-def calibrated_radii(
-    family: RegionFamily,
-    calibrator: Calibrator,
-    features: Any,
-    outcomes: Array,
-    alpha: float,
-    groups: Any = None,
-    values: Array | None = None,
-    labels: Any = None,
-) -> tuple[Radii, str]:
+def _entry(radii: Radii, digest: str) -> Calibration:
+    date = datetime.now(UTC).isoformat(timespec="seconds")
+    return Calibration(date, radii.n, radii.radius, digest, radii.alpha)
+
+
+def calibrated_radii(family: RegionFamily, calibrator: Calibrator, rows: Rows, alpha: float) -> tuple[Radii, str]:
     """Radii of a family, and a digest of the rows that set them: the one place where radii are set.
 
     The rows must not have trained, learned or chosen anything in the family.
     """
     with one_blas_thread():
-        scores = scores_of(family, features, outcomes, values)
+        scores = scores_of(family, rows)
     if not family.scores_are_steps:  # steps are integers, which differ by no rounding
         scores = scores + score_tolerance(scores)
-    rows = Rows(features, len(scores), groups, labels)
     try:
-        radii = calibrator.calibrate(scores, rows, alpha)
+        radii = calibrator.calibrate(scores, for_radii(rows), alpha)
     except ValueError as error:
         n_lost = int(np.isinf(scores).sum())
         if not family.why_infinite or not n_lost:
             raise
         # With other scores in their place an error that has another cause, such as too few rows, comes again.
-        calibrator.calibrate(np.where(np.isinf(scores), 0.0, scores), rows, alpha)
+        calibrator.calibrate(np.where(np.isinf(scores), 0.0, scores), for_radii(rows), alpha)
         raise ValueError(f"In {n_lost} of {len(scores)} calibration rows {family.why_infinite}") from error
-    _check_radii(radii, calibrator)
-    return radii, digest_rows(features, outcomes)
-
-
-def _check_radii(radii: Any, calibrator: Calibrator) -> None:
-    """Raise where a calibrator, which may be the user's own, returned something else than radii."""
-    missing = [name for name in _ASKED_OF_RADII if not hasattr(radii, name)]
+    asked = [name for name in vars(Radii) if name[0] != "_" and name not in ("state", "from_state")]
+    missing = [name for name in asked if not hasattr(radii, name)]
     if missing:
         raise TypeError(
             "A calibrator must return radii with the members of polyhedge.calibration.Radii, but the method calibrate "
             f"of {type(calibrator).__name__} returned {radii!r}, without {', '.join(missing)}. Return "
             "OneRadius(radius, alpha, len(scores), scores=scores), or a class that inherits it."
         )
+    return radii, digest_rows(rows.features, rows.outcomes)
 
 
-def scores_of(family: RegionFamily, features: Any, outcomes: Array, values: Array | None) -> Array:
-    """Scores of rows (N,), block by block; `values` (N, t) of the problem's parameters where these matter."""
-    n = len(outcomes)
+def for_radii(rows: Rows) -> CalibrationRows:
+    """What calibrators and radii may know of rows."""
+    return CalibrationRows(rows.features, len(rows), rows.groups, rows.labels)
 
-    def score(rows: Indices) -> Array:
-        part = features if len(rows) == n else take_rows(features, rows)
-        scores = family.at(part, None if values is None else values[rows]).scores(outcomes[rows])
-        if np.shape(scores) != (len(rows),):
+
+def scores_of(family: RegionFamily, rows: Rows, block: int = 262_144) -> Array:
+    """Scores (N,) of rows with outcomes, `block` rows at once: what is needed in between does not grow with N."""
+    n, scores = len(rows), []
+    for start in range(0, n, block):
+        part = rows if n <= block else rows.take(slice(start, start + block))
+        own = family.at(part.features, part.parameters).scores(part.Y)
+        if np.shape(own) != (len(part),):
             raise ValueError(
-                f"Scores must be one number for each of {len(rows)} rows, but those of the {family.kind!r} family have "
-                f"the shape {np.shape(scores)}. Its set, or family, must return an array (n,) from scores."
+                f"Scores must be one number for each of {len(part)} rows, but those of the {family.kind!r} family have "
+                f"the shape {np.shape(own)}. Its set, or family, must return an array (n,) from scores."
             )
-        return scores
+        scores.append(own)
+    return np.concatenate(scores)
 
-    return np.concatenate([score(np.arange(k, min(k + _BLOCK, n))) for k in range(0, n, _BLOCK)])
+
+# The model in words
 
 
-def _entry(radii: Radii, digest: str) -> Calibration:
-    date = datetime.now(UTC).isoformat(timespec="seconds")
-    return Calibration(date, radii.n, radii.radius, digest, radii.alpha)
+def held_in_words(alpha: float) -> str:
+    """How often a promise at this level holds, such as "held in 9 of 10".
+
+    Examples
+    --------
+    >>> held_in_words(0.1), held_in_words(0.05)
+    ('held in 9 of 10', 'held in 19 of 20')
+    """
+    share = 1 - Fraction(str(alpha))
+    return f"held in {share.numerator} of {share.denominator}"
+
+
+def promise_of(model: Model) -> tuple[str, ...]:
+    """What a model guarantees, and where the guarantee ends, for readers without statistics."""
+    is_set, is_plain = model.guarantee == "outcome", is_marginal(model.radii)
+    covers = "outcome lies in the set that the decision guards against, and the " if is_set else ""
+    keeps = " and all uncertain constraints hold" if model.problem.constraint_names else ""
+    costs = f"{covers}cost is at most the bound that comes with the decision{keeps}"
+    rests = f"This rests on {model.radii.n} calibration rows that did nothing else"
+    any_predictor = "It needs no assumption on how good the predictions are."
+    alone = "It is about the decision that is returned. One that is altered afterwards has no bound."
+    share = f"{100 * (1 - model.radii.alpha):.6g} %"
+    return (
+        f"In at least {share} of cases like those it was calibrated on, the {costs}."
+        if is_plain
+        else f"The promise is that the {costs}. More exactly, it {model.radii.promise()}.",
+        f"{rests}, and on one assumption: new cases come from the same source as these rows. {any_predictor}"
+        if is_plain
+        else f"{rests}. {any_predictor}",
+        *(["It is an average over cases. One particular kind of case may be covered less often."] if is_plain else []),
+        *([] if is_set else [alone]),
+        "It is void if the world has changed since, or if calibration rows were used for anything else. "
+        "Recalibrating on fresh rows restores it for cases that look like them."
+        if is_plain
+        else "It is void if calibration rows were used for anything else.",
+        "It says nothing about how low the bound is: poor predictions give bounds that hold but are costly.",
+        f"The guarantee in force is {guarantee_of(model)}",
+    )
+
+
+def guarantee_of(model: Model) -> str:
+    """Which guarantee is in force and why, and what the other one needs."""
+    problem, names = model.problem, ", ".join(parameter.name for parameter in model.problem.parameters)
+    together = f"{names} to be exchangeable together with features and outcomes, as what past decisions left is not"
+    why, other = "by its learner", 'guarantee="cost" has lower bounds as a rule, for the returned decision alone'
+    if model.guarantee == "cost":
+        why = "the default, with the lowest bounds as a rule"
+        other = 'guarantee="outcome" bounds the cost of every other decision as well, higher as a rule'
+        if names:
+            other = f'It needs {together}; guarantee="outcome" does not'
+    elif names:
+        why = f"the default for a problem with parameters, because it needs nothing of the values of {names}"
+        other = f'guarantee="cost" has lower bounds as a rule, and needs {together}'
+    elif problem.uncertain_constraints is not None and not takes_margins(problem):
+        why = "the default for uncertain constraints beside a cost that is no sum of maxima affine in the outcome"
+        other = 'guarantee="cost" needs such a cost, a learner or a policy of your own'
+    is_asked = model.record.settings.get("guarantee", "None") != "None"
+    return f'"{model.guarantee}", {"as asked" if is_asked else why}. {other}.'
+
+
+def promised_by(model: Model) -> str:
+    """What holds, of which rows and on which assumption: the bound, and uncertain constraints together with it."""
+    together = ", together with all uncertain constraints," if model.problem.constraint_names else ""
+    return f"bound{together} {model.radii.promise()}"
+
+
+def chosen_predictor(model: Model) -> str:
+    """The name of a predictor that Polyhedge has chosen, and why; none of one that was given."""
+    return model.record.settings.get("chosen predictor", "")
+
+
+def summary_of(model: Model) -> str:
+    """What was learned and promised, a line each."""
+    record, problem, result = model.record, model.problem, model.record.learn_result
+    predictor = chosen_predictor(model)
+    if not predictor:
+        given = record.settings.get("predictor", "None")
+        name = "a ridge regression on smooth features" if given == "None" else " ".join(given.split())
+        predictor = "; ".join(filter(None, [name, record.settings.get("prepared columns")]))
+    learned = model.family.made_of
+    if result is not None:
+        learned = f"{type(result.set).__name__} from {record.n_learn} rows; {result.detail or result.status}"
+    keeps = " and keeps all uncertain constraints" if problem.constraint_names else ""
+    lines = {
+        "problem": f"{problem.name}: decides {', '.join(problem.decision_names)}",
+        "outcomes": ", ".join(problem.outcome_names),
+        "predictor": predictor,
+        "left out": record.settings.get("left out", ""),
+        "rows": _parts_in_words(model),
+        "learned": learned,
+        "guarantee": guarantee_of(model),
+        "promise": f"each decision costs at most its bound{keeps}, {held_in_words(model.radii.alpha)}",
+        "exactly": f"the {promised_by(model)}",
+        "rests on": f"{model.radii.n} calibration rows that did nothing else",
+    }
+    shown = [f"  {name:<10} {printable(text)}" for name, text in lines.items() if text]
+    return "\n".join(["A fitted RobustDecider", *shown])
+
+
+def _parts_in_words(model: Model) -> str:
+    """The parts in the roles that they had: rows that learning did not need have calibrated with the others."""
+    train, learn, calibrate = (len(getattr(model.record.split, part)) for part in ("train", "learn", "calibrate"))
+    parts = f"{train} train, {learn} learn, {calibrate} calibrate"
+    if learn and model.trail and model.trail[0].n == learn + calibrate:
+        parts = f"{train} train and learn, {learn + calibrate} calibrate"
+    is_renewed = len(model.trail) > 1 or model.radii.n not in (calibrate, learn + calibrate)
+    return f"{parts} in fit; since then {model.radii.n} newer ones calibrate" if is_renewed else parts

@@ -22,9 +22,10 @@ from polyhedge.data import equal_rows, partition_rows
 from polyhedge.data.examples import EXAMPLES, make_example
 from polyhedge.evaluation import proportion
 from polyhedge.predictors import PREDICTORS
-from polyhedge.predictors.schema import Column, Schema, choose_columns, features_of, outcomes_of
+from polyhedge.predictors.raw_columns import Column, Schema, choose_columns, features_of, outcomes_of
 from polyhedge.predictors.selection import choose_predictor, make_predictor
 from polyhedge.predictors.table import Table, text_of, values_of
+from polyhedge.rows import Rows
 
 ROWS = [("Oslo", "1.5", "10"), ("Roma", "2.5", "20"), ("Bern", "-3.25", "30")]
 
@@ -406,10 +407,10 @@ def test_best_predictor_is_chosen_by_cross_validation() -> None:
     schema = Schema((Column("a", "number"),), ("y",))
     straight, bent = 3 * a + 0.1 * rng.normal(size=240), np.sign(np.sin(4 * a)) + 0.1 * rng.normal(size=240)
     X = pd.DataFrame({"a": a})
-    assert choose_predictor(schema, X, straight[:, None], random_state=0)[0] == "ridge"
-    assert choose_predictor(schema, X, bent[:, None], random_state=0)[0] != "ridge"
+    assert choose_predictor(schema, Rows(X, straight[:, None]), 0)[0] == "ridge"
+    assert choose_predictor(schema, Rows(X, bent[:, None]), 0)[0] != "ridge"
     groups = np.arange(240) // 60
-    assert "too few" in choose_predictor(schema, X, straight[:, None], groups=groups, random_state=0)[1]
+    assert "too few" in choose_predictor(schema, Rows(X, straight[:, None], groups=groups), 0)[1]
     with pytest.raises(ValueError, match="one of smooth-ridge, ridge, forest, boosting, linear, got 'lasso'"):
         make_predictor("lasso", schema)
 

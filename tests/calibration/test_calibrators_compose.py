@@ -26,8 +26,9 @@ from polyhedge.calibration import (
     grouped_radius,
 )
 from polyhedge.calibration.named import calibrator_named
-from polyhedge.fitting import prepared
-from polyhedge.summary import promise_of
+from polyhedge.fitting import prepared_calibrator
+from polyhedge.model import promise_of
+from polyhedge.rows import Rows as TableRows
 from shared import codes
 
 PROBLEM = ph.problems.simplex_linear([0.0, 0.1])
@@ -58,7 +59,7 @@ class TestRowLabels:
     def test_each_label_has_the_radius_of_its_own_calibration_rows(self, guarantee: str) -> None:
         decider = fitted("labels", guarantee)
         own = decider.split_.calibrate
-        scores, labels = decider.model_.scores(X[own], Y[own]), LABELS[own]
+        scores, labels = decider.model_.scores(decider.model_.read(X[own], Y[own])), LABELS[own]
         found = decider.decide(X[:2], labels=["b", "a"])
         assert found.radii is not None
         assert found.radii == pytest.approx([conformal_radius(scores[labels == name], 0.1) for name in "ba"], abs=1e-8)
@@ -68,7 +69,7 @@ class TestRowLabels:
     def test_weights_beside_x_are_those_of_a_column(self, guarantee: str) -> None:
         decider = fitted("weights", guarantee)
         own = decider.split_.calibrate
-        scores, column = decider.model_.scores(X[own], Y[own]), WEIGHTS[own][:, None]
+        scores, column = decider.model_.scores(decider.model_.read(X[own], Y[own])), WEIGHTS[own][:, None]
         by_column = Weighted(0).calibrate(scores, Rows(column, len(own)), 0.1)
         new = np.array([1.0, 4.0, 1e9])
         with pytest.warns(RuntimeWarning, match=r"1 of 3 decisions: .* The calibration rows are too unlike this row"):
@@ -200,7 +201,7 @@ def test_near_copies_are_counted_once_or_refused_with_the_reason(
         return
     decider.fit(X, Y, groups=GROUPS)
     own = decider.split_.calibrate
-    scores, kinds = decider.model_.scores(X[own], Y[own]), GROUPS[own] % 2
+    scores, kinds = decider.model_.scores(decider.model_.read(X[own], Y[own])), GROUPS[own] % 2
     one = np.ones(len(own), dtype=bool) if calibration == Marginal() else kinds == 1
     given: Any = {} if calibration == Marginal() else {"labels": ["a"]}
     expected = grouped_radius(scores[one], GROUPS[own][one], 0.2)
@@ -216,11 +217,11 @@ def test_categories_are_merged_by_how_many_groups_they_have() -> None:
     labels = np.concatenate([np.repeat("copied", 40), np.repeat(["a", "b"], 80)])
     split = ph.data.Split(np.arange(200), np.zeros(0, dtype=int), np.arange(200, 300), n_rows=300)
     groups, labels = np.concatenate([groups, 1000 + np.arange(100)]), np.concatenate([labels, np.repeat("a", 100)])
-    frame = pd.DataFrame({"kind": labels})
-    merged = {
-        by: prepared(ByCategory("kind"), frame, split, split.calibrate, 0.1, by_groups).merged
-        for by, by_groups in (("rows", None), ("groups", groups))
-    }
+    merged = {}
+    for by, by_groups in (("rows", None), ("groups", groups)):
+        rows = TableRows(pd.DataFrame({"kind": labels}), groups=by_groups)
+        parts = rows.take(split.train), rows.take(split.calibrate)
+        merged[by] = prepared_calibrator(ByCategory("kind"), *parts, 0.1).merged
     assert merged == {"rows": (), "groups": ("copied", "a")}
 
 
@@ -291,6 +292,6 @@ class TestWords:
         assert "void if the world has changed" not in " ".join(promise_of(online.model_))
 
     def test_before_any_outcome_there_is_no_coverage_of_none(self) -> None:
-        from polyhedge.monitoring.monitor import not_followed
+        from polyhedge.monitoring.monitor import Monitoring
 
-        assert str(not_followed(fitted("labels").model_)) == "no outcome is known yet (promised 0.9)"
+        assert str(Monitoring.of(fitted("labels").model_)) == "no outcome is known yet (promised 0.9)"

@@ -40,7 +40,7 @@ from polyhedge.learners import (
 from polyhedge.learners.exact.selection import FixedDirectionSearch, SelectionSearch
 from polyhedge.learners.paper import pinball
 from polyhedge.plots.sets import name_outcomes
-from polyhedge.predictors.schema import Column, Schema
+from polyhedge.predictors.raw_columns import Column, Schema
 from polyhedge.predictors.selection import make_predictor
 from shared import first_two
 

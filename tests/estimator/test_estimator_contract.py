@@ -29,7 +29,7 @@ def decider(**settings):
 
 
 @pytest.mark.parametrize("guarantee", ["outcome", pytest.param("cost", marks=pytest.mark.slow)])
-def test_the_checks_of_scikit_learn_pass_but_for_those_that_the_docstring_names(guarantee):
+def test_the_checks_of_scikit_learn_pass_but_for_two_on_weights(guarantee):
     problem = ph.problems.newsvendor(1.0, [4.0], nonnegative_demand=False)
     # Its checks fit as few as six rows, which promise one in two.
     robust = ph.RobustDecider(problem, learner=QUICK, alpha=0.5, random_state=0, guarantee=guarantee)
@@ -38,9 +38,8 @@ def test_the_checks_of_scikit_learn_pass_but_for_those_that_the_docstring_names(
         results = check_estimator(robust, on_fail=None, on_skip=None)
     failed = {result["check_name"] for result in results if result["status"] == "failed"}
     assert len(results) > 40
-    named = {name for name in failed if f"`{name}`" in ph.RobustDecider.__doc__}
-    assert failed == named
-    assert len(named) <= 3
+    # Weights are for the predictor only, so that a row of weight 2 is not two rows; and rows must have a length.
+    assert failed <= {"check_sample_weight_equivalence_on_dense_data", "check_sample_weights_not_an_array"}
 
 
 def weights_to(rows: np.ndarray) -> np.ndarray:

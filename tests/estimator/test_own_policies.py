@@ -14,6 +14,7 @@ from polyhedge._support.tolerances import FEASIBLE
 from polyhedge.calibration import Marginal
 from polyhedge.model import calibrated_radii
 from polyhedge.problems.checks import Limits
+from polyhedge.rows import Rows
 from polyhedge.solvers.program import Status
 
 
@@ -191,7 +192,7 @@ def test_calibration_that_fails_for_want_of_decisions_says_how_many_rows_have_no
     family = stock(policy=lambda A: np.where(A[:, 2] > 2.0, np.nan, 10.0)).fit(X, Y).model_.family
     X[0, 2] = 9.0
     with pytest.raises(ValueError, match="Raise alpha or the calibration share"):
-        calibrated_radii(family, Marginal(), X[:5], Y[:5], 0.1)
+        calibrated_radii(family, Marginal(), Rows(X[:5], Y[:5]), 0.1)
 
 
 def test_why_of_a_policy_speaks_of_no_contest():

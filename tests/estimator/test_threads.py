@@ -182,7 +182,7 @@ def test_radii_of_a_set_that_was_refreshed_meanwhile_are_dropped():
             other.submit(decider.refresh, X, 10 * Y).result()
 
     vars(calibrator)["meanwhile"] = meanwhile
-    with pytest.raises(RuntimeError, match="refreshed by another thread while it was recalibrated"):
+    with pytest.raises(RuntimeError, match="refreshed or recalibrated by another thread meanwhile"):
         decider.recalibrate(*_rows(1, 120))
     assert len(decider.calibrations_) == 2
     assert decider.evaluate(X, 10 * Y).coverage > 0.7
@@ -193,20 +193,20 @@ def test_radii_of_a_set_that_was_refreshed_meanwhile_are_dropped():
 def test_outcomes_counted_meanwhile_do_not_bring_an_old_model_back(monkeypatch, change, keys):
     (X, Y), learner = _rows(0, 120), Given(Box([1.0, 1.0]).as_polyhedron())
     decider = ph.RobustDecider(KINDS["affine"](), alpha=0.2, learner=learner, random_state=0).fit(X, Y)
-    newer, counted = _rows(1, 120), following.followed
+    newer, counted = _rows(1, 120), following.updated
 
     def counted_late(*arguments):  # as a thread would that is overtaken between reading the model and counting
-        monkeypatch.setattr(following, "followed", counted)
+        monkeypatch.setattr(following, "updated", counted)
         with ThreadPoolExecutor(1) as other:
             other.submit(getattr(decider, change), *newer).result()
         return counted(*arguments)
 
-    monkeypatch.setattr(following, "followed", counted_late)
-    with pytest.raises(RuntimeError, match=r"by another thread while outcomes were counted.*Update once more"):
+    monkeypatch.setattr(following, "updated", counted_late)
+    with pytest.raises(RuntimeError, match=r"by another thread meanwhile.*none of them was counted. Update once more"):
         decider.update(*_rows(2, 20), keys=keys)
     expected = ph.RobustDecider(KINDS["affine"](), alpha=0.2, learner=learner, random_state=0).fit(X, Y)
     getattr(expected, change)(*newer)
     assert decider.radius_ == expected.radius_
     assert len(decider.calibrations_) == len(expected.calibrations_)
-    assert not hasattr(decider, "followed_")
+    assert not hasattr(decider, "monitored_")
     assert len(decider.update(*_rows(2, 20), keys=keys).missed) == 20

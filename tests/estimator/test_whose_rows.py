@@ -236,7 +236,7 @@ def test_outcomes_that_threads_feed_at_once_are_all_counted() -> None:
     with ThreadPoolExecutor(5) as threads:
         list(threads.map(lambda part: follows.update(X[part], Y[part]), parts))
     radii: Any = follows.model_.radii
-    assert len(follows.followed_.missed) == radii.n_rows == 100
+    assert len(follows.monitored_.missed) == radii.n_rows == 100
 
 
 def test_rows_without_a_group_are_refused_also_in_a_column() -> None:

@@ -25,7 +25,7 @@ from polyhedge.data import GroupSplit, TimeSplit
 from polyhedge.diagnostics import FALSE_ALARMS, Code, groups_diagnostic
 from polyhedge.evaluation import shortfalls
 from polyhedge.predictors import PREDICTORS
-from polyhedge.predictors.schema import Column, Schema
+from polyhedge.predictors.raw_columns import Column, Schema
 from polyhedge.predictors.selection import is_made_here, make_predictor
 
 PROBLEM = ph.problems.simplex_linear([0.0, 0.1])
@@ -208,7 +208,7 @@ class TestLifeAfterFit:
         for i in range(60):
             other.update(X[[i]], Y[[i]])
         assert one.radius_ == other.radius_
-        assert (one.followed_.missed == other.followed_.missed).all()
+        assert (one.monitored_.missed == other.monitored_.missed).all()
 
     def test_radius_follows_a_shift_and_a_file_keeps_where_it_is(self, tmp_path: Path) -> None:
         fitted = decider(calibration=Online(0.05), split="time").fit(*rows())
@@ -229,8 +229,8 @@ class TestLifeAfterFit:
         assert calm.alarm is not None
         assert not calm.alarm.is_raised
         assert fitted.update(X, 20 * Y + 20).alarm.is_raised  # type: ignore[union-attr]
-        assert "alarm at row" in str(fitted.followed_)
-        assert not hasattr(fitted.recalibrate(X, Y), "followed_")
+        assert "alarm at row" in str(fitted.monitored_)
+        assert not hasattr(fitted.recalibrate(X, Y), "monitored_")
 
     def test_refresh_trains_on_newer_rows_keeps_the_shape_and_forgets_what_was(self) -> None:
         X, Y = rows()
@@ -239,7 +239,7 @@ class TestLifeAfterFit:
         fitted.update(newer, outcomes + 10 * newer[:, :1])
         fitted.refresh(newer, outcomes + 10 * newer[:, :1])
         assert fitted.set_ is shape
-        assert not hasattr(fitted, "followed_")
+        assert not hasattr(fitted, "monitored_")
         fresh, later = rows(400, seed=4)
         held = fitted.evaluate(fresh, later + 10 * fresh[:, :1])
         assert held.coverage.high > 0.9

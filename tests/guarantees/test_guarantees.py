@@ -70,7 +70,7 @@ def test_whole_fits_on_fresh_data_keep_the_promise_and_follow_the_beta_law(kind)
     for seed in range(n_fits):
         X, Y = ph.data.make_synthetic(120, rng=rng)
         decider = ph.RobustDecider(problem, ph.predictors.FeatureRidge(), random_state=seed, **settings).fit(X, Y)
-        held = (decider.model_.scores(X_test, Y_test) <= decider.radius_).mean()
+        held = (decider.model_.scores(decider.model_.read(X_test, Y_test)) <= decider.radius_).mean()
         uniform.append(ph.coverage_law(decider.n_calibrate_, 0.1).cdf(held))
     assert stats.kstest(uniform, "uniform").pvalue > FALSE_ALARM
 

@@ -17,9 +17,9 @@ from sklearn.base import clone
 from typer.testing import CliRunner
 
 import polyhedge as ph
+from polyhedge._support.alignment import row_keys
 from polyhedge.app import cli
 from polyhedge.calibration import Calibrator, Marginal, Online
-from polyhedge.monitoring.row_keys import row_keys
 from polyhedge.regions import GuardRegions, PlannedDecisions
 
 
@@ -56,9 +56,9 @@ def test_bounds_on_costs_count_as_the_decisions_that_have_them(calibration: Cali
         realised = by_decisions.problem_.evaluate(decisions.flat, Y[part])
         assert told.missed[-30:].tolist() == (realised > decisions.cost_bound + 1e-9).tolist()
     for other in (by_costs, by_radii):
-        assert other.followed_.missed.tolist() == by_decisions.followed_.missed.tolist()
+        assert other.monitored_.missed.tolist() == by_decisions.monitored_.missed.tolist()
         assert other.radius_ == by_decisions.radius_
-    assert by_costs.followed_.missed.any()
+    assert by_costs.monitored_.missed.any()
 
 
 def test_cost_equal_to_its_bound_keeps_to_it() -> None:
@@ -173,7 +173,7 @@ class TestKeys:
             one.update(row, came, one.decide(row), keys=i)
             other.update(frame[i : i + 1], outcomes[i : i + 1], other.decide(frame[i : i + 1]), keys=[i])
         assert one.radius_ == other.radius_
-        assert one.followed_.missed.tolist() == other.followed_.missed.tolist()
+        assert one.monitored_.missed.tolist() == other.monitored_.missed.tolist()
         assert len(one.update(frame.iloc[150], outcomes.iloc[150], keys=150).missed) == 10
 
     def test_commands_find_a_row_by_its_number_in_whatever_column_it_stands(self, tmp_path: Path) -> None:

@@ -16,10 +16,10 @@ import polyhedge as ph
 from polyhedge.calibration import ByCategory, Online, Recent, ThisModel
 from polyhedge.data import GroupSplit, TimeSplit, digest_rows
 from polyhedge.data.splits import halve_rows
-from polyhedge.diagnosing import row_hashes
-from polyhedge.diagnostics import Code
+from polyhedge.diagnostics import Code, row_hashes
 from polyhedge.io.archive import pack, unpack
 from polyhedge.io.encode import decode, encode
+from polyhedge.rows import Rows
 from shared import codes
 
 PROBLEM = ph.problems.simplex_linear([0.0, 0.1])
@@ -65,7 +65,7 @@ class TestRefreshInTime:
         assert calibrated_on(fitted, X[by_time[150:]], Y[by_time[150:]])
         trained = fitted.model_.record.trained
         assert trained is not None
-        assert trained.tolist() == row_hashes(X, Y, by_time[:120]).tolist()  # type: ignore[union-attr]
+        assert trained.tolist() == row_hashes(Rows(X[by_time[:120]], Y[by_time[:120]])).tolist()  # type: ignore[union-attr]
 
     def test_recalibration_takes_rows_in_the_order_of_the_column_too(self) -> None:
         X, Y = rows(300, seed=1)
@@ -142,7 +142,7 @@ class TestSeenBefore:
         assert calibrated_on(found.decider, X[first:550], Y[first:550])
         trained = found.decider.model_.record.trained
         assert trained is not None
-        assert set(trained) == set(row_hashes(X[:first], Y[:first]).tolist())  # type: ignore[union-attr]
+        assert set(trained) == set(row_hashes(Rows(X[:first], Y[:first])).tolist())  # type: ignore[union-attr]
 
 
 class TestDoubts:
@@ -244,7 +244,7 @@ class TestFiles:
         twin = self.saved(fitted, tmp_path)
         for each in (twin, fitted):
             each.update(X, 9 * Y)
-        one, other = twin.followed_, fitted.followed_
+        one, other = twin.monitored_, fitted.monitored_
         assert (one.missed.tolist(), one.radii.tolist()) == (other.missed.tolist(), other.radii.tolist())
         assert (one.was_recomputed, one.promised, str(one)) == (other.was_recomputed, other.promised, str(other))
         if one.alarm is not None and other.alarm is not None:
@@ -266,27 +266,27 @@ class TestFiles:
         (("seen",), [np.ones((2, 2)), None], "must be a list of whole numbers"),
         (("seen",), 5, "not as expected"),
         (("life",), [1], "must be a dictionary"),
-        (("life", "split"), "time", "of split must be a dictionary"),
+        (("life", "split"), "time", "not as expected"),
         (("life", "split", "kind"), "eval", "kind 'eval'"),
         (("life", "split", "shares"), [0.5, 0.5], "three or four finite shares"),
         (("life", "split", "shares"), [float("inf"), 0.5, 0.5], "three or four finite shares"),
         (("life", "split", "column"), [1], "A column must be a name"),
         (("life", "split", "gap"), -3, "gap must be at least 0"),
-        (("life", "split", "gap"), {"a": 1}, "A time must be"),
+        (("life", "split", "gap"), {"a": 1}, "and a time too"),
         (("life", "split", "starts"), [1], "starts must be two times"),
-        (("life", "followed", "missed"), np.full(60, 2), "must be 0 or 1"),
-        (("life", "followed", "missed"), np.zeros(59, dtype=int), "must each have a radius"),
-        (("life", "followed", "missed"), [0] * 60, "arrays with one entry"),
-        (("life", "followed", "radii"), np.zeros((60, 1)), "arrays with one entry"),
-        (("life", "followed", "infinite"), np.full(60, 7), "the sign of an infinite radius"),
-        (("life", "followed", "alarm"), None, "exact law, and only there"),
-        (("life", "followed", "alarm"), [[1.0, 1.0], 1.0, None], "can have"),
-        (("life", "followed", "alarm"), [[1.0, 1.0, 1.0, float("nan")], 1.0, None], "can have"),
-        (("life", "followed", "alarm"), [[1.0, 1.0, 1.0, -1.0], 1.0, None], "can have"),
-        (("life", "followed", "alarm"), [[1.0] * 4, float("nan"), None], "can have"),
-        (("life", "followed", "alarm"), [[1.0] * 4, 500.0, None], "only there"),
-        (("life", "followed", "alarm"), [[1.0] * 4, 500.0, 61], "can have"),
-        (("life", "followed", "alarm"), [[1.0] * 4, 1.0, True], "raised_at must be an integer"),
+        (("life", "monitored", "missed"), np.full(60, 2), "must be 0 or 1"),
+        (("life", "monitored", "missed"), np.zeros(59, dtype=int), "must each have a radius"),
+        (("life", "monitored", "missed"), [0] * 60, "arrays with one entry"),
+        (("life", "monitored", "radii"), np.zeros((60, 1)), "arrays with one entry"),
+        (("life", "monitored", "infinite"), np.full(60, 7), "the sign of an infinite radius"),
+        (("life", "monitored", "alarm"), None, "exact distribution, and only then"),
+        (("life", "monitored", "alarm"), [[1.0, 1.0], 1.0, None], "can have"),
+        (("life", "monitored", "alarm"), [[1.0, 1.0, 1.0, float("nan")], 1.0, None], "can have"),
+        (("life", "monitored", "alarm"), [[1.0, 1.0, 1.0, -1.0], 1.0, None], "can have"),
+        (("life", "monitored", "alarm"), [[1.0] * 4, float("nan"), None], "can have"),
+        (("life", "monitored", "alarm"), [[1.0] * 4, 500.0, None], "only then"),
+        (("life", "monitored", "alarm"), [[1.0] * 4, 500.0, 61], "can have"),
+        (("life", "monitored", "alarm"), [[1.0] * 4, 1.0, True], "raised_at must be an integer"),
     )
 
     def test_file_that_goes_on_with_what_cannot_be_is_refused(self, tmp_path: Path) -> None:
@@ -306,19 +306,6 @@ class TestFiles:
             odd.write_bytes(pack({**members, **arrays, "model.json": text}))
             with pytest.raises(ph.ModelFileError, match=message):
                 ph.load(odd)
-
-    def test_file_from_before_says_nothing_and_is_read(self, tmp_path: Path) -> None:
-        path = tmp_path / "model.polyhedge"
-        decider(split="time").fit(*rows()).save(path)
-        members = unpack(io.BytesIO(path.read_bytes()))
-        state = decode(members.pop("model.json"), members)
-        del state["life"], state["seen"]
-        text, arrays = encode(state)
-        path.write_bytes(pack({**members, **arrays, "model.json": text}))
-        twin = ph.load(path)
-        assert twin.split == (0.5, 0.25, 0.25)
-        assert not hasattr(twin, "followed_")
-        assert "Seen before" not in said(twin.evaluate, *rows())
 
 
 class TestSplits:
@@ -385,7 +372,7 @@ class TestBacktest:
         trained = found.decider.model_.record.trained
         assert trained is not None
         first = 225 + (500 - 225) // 2
-        assert set(trained) == set(row_hashes(X[: first - 20], Y[: first - 20]).tolist())  # type: ignore[union-attr]
+        assert set(trained) == set(row_hashes(Rows(X[: first - 20], Y[: first - 20])).tolist())  # type: ignore[union-attr]
 
     @pytest.mark.parametrize("is_column", [False, True])
     def test_groups_are_learned_from_only_when_they_are_past(self, is_column: bool) -> None:

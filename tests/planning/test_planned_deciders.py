@@ -19,6 +19,7 @@ from polyhedge.app.report import facets as words
 from polyhedge.app.report import model_report
 from polyhedge.calibration import conformal_radius, conformal_rank
 from polyhedge.evaluation import measure_rows
+from polyhedge.fitting import guarantee_in_force
 from polyhedge.planning import PolicyReport, ScenarioPolicy
 from polyhedge.planning.costs import PlanningProblem
 from polyhedge.planning.policies import Rule, fit_planner
@@ -28,7 +29,6 @@ from polyhedge.planning.risk import Risk
 from polyhedge.predictors.regressor import as_predictor
 from polyhedge.regions import CostGuard, GuardRegions, PlannedDecisions
 from polyhedge.regions.cost_guard import most_expensive_within
-from polyhedge.settings import guarantee_in_force
 from shared import codes
 
 

@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 
 import polyhedge as ph
 from polyhedge.app.cli import app
-from polyhedge.predictors.dates import is_dates, part_values
-from polyhedge.predictors.raw_columns import is_raw
-from polyhedge.predictors.schema import Column
-from polyhedge.predictors.selection import choose_for_numbers, prepare
+from polyhedge.predictors.raw_columns import Column, is_raw
+from polyhedge.predictors.selection import choose_predictor, prepare
+from polyhedge.predictors.table import is_dates, part_values
+from polyhedge.rows import Rows
 
 COSTS = {"overage": 1.0, "underage": 4.0, "n_outcomes": 2}
 
@@ -180,10 +180,10 @@ def test_the_choice_is_made_among_four_and_told(baked):
 def test_columns_are_understood_from_training_rows_alone():
     X, Y = bakery(60, 2)
     X = X[["weather", "temperature"]].assign(kind=["old"] * 15 + ["new"] * 15 + ["newest"] * 30)
-    prepared = prepare(X, Y.to_numpy(), ["rolls", "bread"], np.arange(30), None, 0)
+    prepared = prepare(Rows(X, Y.to_numpy()), np.arange(30), ["rolls", "bread"], 0)
     assert prepared.schema.features[2] == Column("kind", "category", False, ("new", "old"))
     later = X.assign(temperature=X["temperature"].where(np.arange(60) < 30, 99.0))
-    assert prepare(later, Y.to_numpy(), ["rolls", "bread"], np.arange(30), None, 0).said == prepared.said
+    assert prepare(Rows(later, Y.to_numpy()), np.arange(30), ["rolls", "bread"], 0).notes == prepared.notes
 
 
 @pytest.mark.needs("pyarrow")
@@ -313,9 +313,8 @@ def test_the_smooth_ridge_wins_where_it_should_and_is_then_the_one_without_a_con
 @pytest.mark.parametrize(("scale", "shift"), [(0.3, 0.0), (1e-7, 0.0), (2.54, 100.0)])
 def test_other_units_change_nothing_of_the_choice(scale, shift):
     X, Y = bent(90)
-    assert choose_for_numbers(X, Y, random_state=0) == choose_for_numbers(
-        scale * X + shift, scale * Y + shift, random_state=0
-    )
+    other = Rows(scale * X + shift, scale * Y + shift)
+    assert choose_predictor(None, Rows(X, Y), 0) == choose_predictor(None, other, 0)
 
 
 def test_raw_frames_without_names_are_refused_where_columns_are_to_be_understood():
@@ -473,9 +472,9 @@ def test_lengths_of_time_are_numbers_and_periods_are_dates():
     age = pd.to_timedelta(np.arange(120.0), unit="h")
     plain = X[["temperature", "day"]].assign(age=age / pd.Timedelta("1D"))
     strange = plain.assign(age=age, day=pd.PeriodIndex(X["day"], freq="D"))
-    ready = [prepare(frame, Y.to_numpy(), ["rolls", "bread"], np.arange(60), None, 0) for frame in (plain, strange)]
+    ready = [prepare(Rows(frame, Y.to_numpy()), np.arange(60), ["rolls", "bread"], 0) for frame in (plain, strange)]
     assert ready[0].schema == ready[1].schema
-    pd.testing.assert_frame_equal(ready[0].X, ready[1].X)
+    pd.testing.assert_frame_equal(ready[0].features, ready[1].features)
 
 
 @pytest.mark.parametrize("slip", ["", " ", "n/k", "2023-02-30"])

@@ -27,7 +27,7 @@ from polyhedge.calibration import (
 )
 from polyhedge.calibration.labels import with_values
 from polyhedge.data import Split
-from polyhedge.diagnosing import diagnostics_of_radii
+from polyhedge.diagnostics import diagnostics_of_radii
 from polyhedge.model import Record, calibrated_radii, fitted_model
 from polyhedge.monitoring.alarm import alarm_for
 from polyhedge.planning.costs import PlanningProblem
@@ -37,6 +37,7 @@ from polyhedge.planning.risk import Risk
 from polyhedge.plots.maps import _typical_label
 from polyhedge.predictors.regressor import as_predictor
 from polyhedge.regions import CostGuard, LearnedSet, PlannedDecisions, RegionFamily, SetPolicy
+from polyhedge.rows import Rows
 
 CENTERS, Y = np.random.default_rng(0).normal(size=(2, 100, 2))
 PROBLEM = ph.problems.simplex_linear([0.0, 0.0])
@@ -47,7 +48,7 @@ SETS = LearnedSet(PROBLEM, PREDICTOR, ph.Box([1.0, 1.0]))
 def decider_of(family: RegionFamily, calibrator: Any = None) -> ph.RobustDecider:
     """A decider of this family, calibrated on sixty rows."""
     calibrator = calibrator or Marginal()
-    radii, digest = calibrated_radii(family, calibrator, CENTERS[:60], Y[:60], 0.1)
+    radii, digest = calibrated_radii(family, calibrator, Rows(CENTERS[:60], Y[:60]), 0.1)
     split = Split(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.arange(60), n_rows=60)
     decider = ph.RobustDecider(PROBLEM, "precomputed", calibration=calibrator)
     decider.model_ = fitted_model(family, Record(split, 0, digest), radii, digest)
@@ -211,7 +212,7 @@ class TestPromises:
         assert decider.model_.radii.law() is None
         assert alarm_for(decider.model_.radii) is None
         assert promise_in_words(decider)[0].endswith("More exactly, it holds more often than it must.")
-        assert not diagnostics_of_radii(decider.model_, CENTERS[:60], None)
+        assert not diagnostics_of_radii(decider.model_, Rows(CENTERS[:60]))
         assert decider_of(SETS).model_.radii.law() is not None
 
     def test_subclass_that_says_so_is_marginal_again(self) -> None:

@@ -375,7 +375,8 @@ def test_what_is_ones_own_is_told_drawn_and_followed_like_any_other(family: Regi
     coverage = decider.update(X[100:], Y[100:], bounds=decided).coverage
     assert coverage == decider.measure(X[100:], Y[100:]).inside.mean()
     if family is EVEN:
-        radii = decider.model_.placed(X[100:]).regions.radii_of(decided.cost_bound, decided.radii)
+        model = decider.model_
+        radii = model.place(model.read(X[100:])).regions.radii_of(decided.cost_bound, decided.radii)
         np.testing.assert_array_equal(radii, decided.radii)
     else:
         with pytest.raises(ValueError, match="Bounds on costs do not say which outcomes"):

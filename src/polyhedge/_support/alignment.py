@@ -6,11 +6,22 @@ text of its label.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from numbers import Integral
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from numbers import Integral, Number
 from typing import Any
 
-__all__ = ["check_same_rows", "column_of", "is_missing", "listed", "names_of", "refuse_outcomes", "select_columns"]
+__all__ = [
+    "check_same_rows",
+    "column_of",
+    "is_missing",
+    "listed",
+    "names_of",
+    "refuse_outcomes",
+    "row_keys",
+    "select_columns",
+]
 
 
 def names_of(table: Any) -> tuple[str, ...] | None:
@@ -177,3 +188,44 @@ def listed(names: Sequence[Any], most: int = 8) -> str:
     """The first few names, and how many more there are."""
     shown = ", ".join(str(name) for name in names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def row_keys(keys: Iterable[Any], n: int | None = None, what: str = "keys") -> list[str]:
+    """Keys as texts; an error where there is not one for each of `n` rows, one is missing, or one stands twice.
+
+    A number is the same key however it is stored: a column of whole numbers becomes one of floats where a value is
+    missing in another file. A date is too, in NumPy, in pandas and as a text, without an hour where it is midnight.
+
+    Examples
+    --------
+    >>> row_keys([7, 8.0, 0.5, "007"])
+    ['7', '8', '0.5', '007']
+    >>> import numpy as np
+    >>> row_keys([np.datetime64("2024-05-01"), datetime(2024, 5, 2, 12)])
+    ['2024-05-01', '2024-05-02 12:00:00']
+    """
+    values = list(keys)
+    if n is not None and len(values) != n:
+        raise ValueError(f"There must be one key for each of {n} rows, got {len(values)}.")
+    missing = [i for i, value in enumerate(values) if is_missing(value) or value == ""]
+    if missing:
+        raise ValueError(
+            f"{what} must name every row, but {len(missing)} row(s) have no name, the first is row {missing[0] + 1}. "
+            "Give each a name of its own, or leave these rows out."
+        )
+    texts = [_key_text(value) for value in values]
+    key, count = Counter(texts).most_common(1)[0] if texts else ("", 0)
+    if count > 1:
+        raise ValueError(f"{what} must name each row once, but {key!r} stands there {count} times.")
+    return texts
+
+
+def _key_text(value: Any) -> str:
+    if type(value).__name__ == "datetime64":  # of NumPy, which is not imported for a command's help
+        value = value.astype("datetime64[us]").item()
+    if isinstance(value, datetime):
+        return str(value).removesuffix(" 00:00:00")
+    if isinstance(value, Number) and not isinstance(value, (bool, Integral, complex)):
+        number = float(value)  # type: ignore[arg-type]
+        return str(int(number)) if number.is_integer() else str(value)
+    return str(value)

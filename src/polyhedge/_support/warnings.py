@@ -22,7 +22,6 @@ class Code(StrEnum):
     GROUPS = "Groups"
     COPIES = "Copies"
     SEEN = "Seen before"
-    CHOSEN = "Chosen"
     LEFT_OUT = "Left out"
     NO_DECISION = "No decision"
     LEVEL = "Level"

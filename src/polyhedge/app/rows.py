@@ -13,13 +13,12 @@ from polyhedge._support.validation import Array
 from polyhedge.calibration import reads_weights
 from polyhedge.calibration.labels import read_from
 from polyhedge.data import equal_rows, take_rows
-from polyhedge.diagnosing import diagnostics_of_evaluation
-from polyhedge.diagnostics import Code, Diagnostic
+from polyhedge.diagnostics import Code, Diagnostic, diagnostics_of_evaluation
 from polyhedge.estimator import RobustDecider
 from polyhedge.evaluation import Evaluation, Proportion, RowMeasures, proportion
 from polyhedge.fitting import reference_values
 from polyhedge.io.fit_record import FitRecord
-from polyhedge.predictors.schema import Labels, features_of, outcomes_of
+from polyhedge.predictors.raw_columns import Labels, features_of, outcomes_of
 from polyhedge.predictors.table import Table, text_of, values_of
 from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.problems.layout import order_outcomes as order_columns

@@ -13,9 +13,11 @@ from polyhedge._support.validation import Array, Indices
 from polyhedge.calibration import Calibrator, Marginal, OneRadius, attained_rank, score_tolerance
 from polyhedge.data import digest_rows
 from polyhedge.distributed.row_table import Parameters, decide_rows, require, table_features
-from polyhedge.model import Model, scores_of
+from polyhedge.model import Model
 from polyhedge.problems.checks import check_outcomes
 from polyhedge.problems.layout import order_outcomes
+from polyhedge.problems.parameters import parameter_rows
+from polyhedge.rows import Rows
 from polyhedge.solvers.options import Solver, solver_in_force
 
 # Each pass over a frame narrows the radius 4096-fold, for one small array a part.
@@ -165,9 +167,11 @@ def _score_partition(rows: Any, sent: _Sent, outcomes: list[str]) -> tuple[Array
     model, parameters, solver = sent
     X, Y = rows.drop(columns=outcomes), rows[outcomes].to_numpy(dtype=np.float64)
     features = table_features(model, X, parameters) if model.names is None else model.features(X)
-    values = model.values(X, parameters)
+    values = None
+    if parameters is not None or model.family.scores_need_parameters:
+        values = parameter_rows(model.problem.parameters, parameters, len(X), X)
     with solver.in_force():
-        scores = scores_of(model.family, features, check_outcomes(model.problem, Y), values)
+        scores = model.scores(Rows(features, check_outcomes(model.problem, Y), values))
     return scores, digest_rows(X, Y)
 
 

@@ -14,8 +14,7 @@ from polyhedge._support.alignment import listed, names_of, select_columns
 from polyhedge.calibration.labels import as_values, takes_labels
 from polyhedge.decisions import no_decisions
 from polyhedge.model import Model
-from polyhedge.predictors.raw_columns import as_table
-from polyhedge.predictors.schema import features_of
+from polyhedge.predictors.raw_columns import as_table, features_of
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import column_names, from_columns, with_columns
 from polyhedge.regions import Work

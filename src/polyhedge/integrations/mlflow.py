@@ -8,8 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from polyhedge._support.files import replace_file
-from polyhedge.estimator import RobustDecider
-from polyhedge.loading import load
+from polyhedge.estimator import RobustDecider, load
 
 __all__ = ["decider_model", "log_model", "save_model"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from polyhedge.diagnostics import Code, Diagnostic
 from polyhedge.io.archive import ModelFileError
-from polyhedge.predictors.schema import Schema
+from polyhedge.predictors.raw_columns import Schema
 
 __all__ = ["FitRecord", "Refreshed"]
 

@@ -32,9 +32,10 @@ from polyhedge.io.predictor import fitted_estimator, predictor_from_members, pre
 from polyhedge.io.signatures import Key, check_signature, read_signature, signature_of
 from polyhedge.learners import LearnResult
 from polyhedge.model import Model, Prints, Record
-from polyhedge.predictors.schema import Schema
+from polyhedge.predictors.raw_columns import Schema
 from polyhedge.problems import DecisionProblem, NotPortableError, problem_from_data, problem_to_data
 from polyhedge.regions import RegionFamily
+from polyhedge.rows import Rows
 from polyhedge.solvers.program import Status
 
 FORMAT = "polyhedge model"
@@ -226,12 +227,12 @@ def _check_twin(model: Model, packed: bytes, max_bytes: int, trusted: Sequence[s
         raise ValueError(text) from error
     rows = _examples(model)
     try:
-        own, proven = _answers(model, *rows)
+        own, proven = _answers(model, rows)
     except Exception:
         if model.record.examples is None:  # rows of our making, which need not be any that the model takes
             return
         raise
-    read, proven_again = _answers(twin, *rows)
+    read, proven_again = _answers(twin, rows)
     both = proven & proven_again
     for what, values in own.items():
         first, second = values[both], read[what][both]
@@ -240,24 +241,24 @@ def _check_twin(model: Model, packed: bytes, max_bytes: int, trusted: Sequence[s
             raise ValueError(f"A model file must decide as the decider does, and {what} would differ. {advice}")
 
 
-def _examples(model: Model) -> tuple[Any, Array, Any]:
+def _examples(model: Model) -> Rows:
     """Rows of the fit, or where none is known rows that the predictor takes, with values and labels or weights."""
     if model.record.examples is not None:
         return model.record.examples
     estimator = fitted_estimator(model.family.predictor)[1]
     features = np.zeros((2, model.problem.n_outcomes)) if estimator is None else example_rows(estimator)
     n_values = sum(int(np.prod(each.shape)) for each in model.problem.parameters)
-    return features, np.zeros((len(features), n_values)), None
+    return Rows(features, parameters=np.zeros((len(features), n_values)))
 
 
-def _answers(model: Model, features: Any, values: Array, labels: Any) -> tuple[dict[str, Array], Mask]:
+def _answers(model: Model, rows: Rows) -> tuple[dict[str, Array], Mask]:
     """What a model says of N rows, by the words of an error, and where it says so in the end (N,).
 
     A search that was stopped by its time may stop elsewhere the next time.
     """
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        placed = model.place(features, len(values), values, labels=labels)
+        placed = model.place(rows)
         decided, shifted = placed.decide(), np.roll(placed.regions.centers, 1, axis=0)
         expected = np.full(len(decided), np.nan) if decided.expected_cost is None else decided.expected_cost
         scores = placed.regions.scores(shifted)

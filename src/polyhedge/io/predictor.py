@@ -19,8 +19,14 @@ from polyhedge.io.make import NotPlainError, from_record, to_record
 from polyhedge.io.records import Objects, Record, pack_record, unpack_record
 from polyhedge.io.roles import check_predictor
 from polyhedge.io.skops_form import SKOPS_TREE, load_trusted, record_from_skops, skops_members, types_in, unknown_types
-from polyhedge.predictors.missing import takes_nan
-from polyhedge.predictors.regressor import Predictor, _GivenPredictor, _identity, _TrainedPredictor, as_predictor
+from polyhedge.predictors.regressor import (
+    Predictor,
+    _GivenPredictor,
+    _identity,
+    _TrainedPredictor,
+    as_predictor,
+    takes_nan,
+)
 
 PLAIN = "predictor.json"
 

@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from polyhedge._support.validation import Array
+from polyhedge._support.validation import Array, check_count
 
 _MULTIPLES = np.array([1.5, 2.0, 3.0, 5.0])
 """How many times more often bounds may fail after a change: from what hundreds of rows show to what ten do."""
@@ -76,19 +76,25 @@ class Alarm:
         for miss in np.asarray(missed, dtype=bool).tolist():
             if n % _EVERY == 0:
                 n_moments += 1
-                wealth = wealth + _stake(n_moments)
+                # All bets on a change at the c-th moment start with 1 / (c (c + 1)) together, which adds up to 1.
+                wealth = wealth + 1 / (n_moments * (n_moments + 1) * len(_MULTIPLES))
             wealth = wealth * self._payoff(n, n_missed, miss)
             n, n_missed = n + 1, n_missed + miss
-            highest = max(highest, float(wealth.sum()) + _waiting(n_moments))
+            highest = max(highest, float(wealth.sum()) + 1 / (n_moments + 1))  # with the stakes of moments to come
             raised = n if raised is None and highest >= 1 / self.rate else raised
         return replace(
             self, wealth=wealth, n_moments=n_moments, n=n, n_missed=n_missed, highest=highest, raised_at=raised
         )
 
-    def after(self, missed: ArrayLike, wealth: Array, highest: float, raised_at: int | None) -> Self:
-        """After these rows, with what bets had come to by then: as a file keeps it."""
-        n, n_missed = np.size(missed), int(np.sum(missed))
-        moments = -(-n // _EVERY)
+    def restored(self, missed: ArrayLike, wealth: Array, highest: float, raised_at: Any) -> Self:
+        """After these rows, with the wealth that a file has stored; a ValueError if no alarm can have it."""
+        n = np.size(missed)
+        is_row = raised_at is None or 1 <= check_count(raised_at, "raised_at", minimum=1) <= n
+        if wealth.shape != self.wealth.shape or not (wealth >= 0).all() or not highest >= 1 or not is_row:
+            raise ValueError("the alarm's wealth is none that an alarm can have")
+        if (raised_at is not None) != (highest >= 1 / self.rate):
+            raise ValueError("the alarm is raised if its wealth has reached the inverse of its rate, and only then")
+        moments, n_missed = -(-n // _EVERY), int(np.sum(missed))
         return replace(
             self, wealth=wealth, n_moments=moments, n=n, n_missed=n_missed, highest=highest, raised_at=raised_at
         )
@@ -113,17 +119,7 @@ class Alarm:
         )
 
 
-def _stake(moment: int) -> float:
-    """What each bet on a change at the c-th moment starts with: 1 / (c (c + 1)) together, which adds up to 1."""
-    return 1 / (moment * (moment + 1) * len(_MULTIPLES))
-
-
-def _waiting(n_moments: int) -> float:
-    """What is kept for moments to come."""
-    return 1 / (n_moments + 1)
-
-
 def alarm_for(radii: Any, rate: float = 0.01) -> Alarm | None:
-    """An alarm for radii whose coverage has an exact law, Beta(k, m + 1 - k); None for others."""
+    """An alarm for radii whose coverage has an exact distribution, Beta(k, m + 1 - k); None for others."""
     law = radii.law()
     return None if law is None else Alarm.of(radii.n, round(law.args[0]), rate)

@@ -1,4 +1,4 @@
-"""What a decider would have promised and what would have come, period by period over history."""
+"""Backtest: promised bounds against realised outcomes, period by period over history."""
 
 from __future__ import annotations
 
@@ -16,23 +16,21 @@ from polyhedge._support.files import replace_file
 from polyhedge._support.frames import as_frame, as_html, as_pandas
 from polyhedge._support.text import with_unit
 from polyhedge._support.validation import Array, check_count
-from polyhedge.calibration import FollowingRadii, Rows
+from polyhedge.calibration import FollowingRadii, fit_labels, takes_labels
 from polyhedge.calibration.labels import with_values
-from polyhedge.data import GroupSplit, TimeSplit, take_rows
+from polyhedge.data import GroupSplit, TimeSplit
 from polyhedge.data.ordered import as_span, as_times, in_order, months_in
 from polyhedge.data.splits import IndexArray, last_times
 from polyhedge.estimator import RobustDecider
 from polyhedge.evaluation import Proportion, RowMeasures, estimate, proportion
-from polyhedge.fitting import labels_by, labels_for, labels_in_fit, n_rows_of
-from polyhedge.model import Model
+from polyhedge.fitting import labels_of_groups
 from polyhedge.monitoring.monitor import one_by_one
 from polyhedge.problems.parameters import ProblemParameter, by_row, parameter_rows
+from polyhedge.rows import Rows, labels_by, n_rows_of
 from polyhedge.solvers.options import solver_of
 
 _BETWEEN = ("none", "refresh", "fit")
 _COSTS = ("cost_bound", "realised")
-_MOST_PERIODS = 100_000
-"""More are a mistake in the length of a period; each would be a row of the table."""
 
 
 @dataclass(frozen=True)
@@ -157,9 +155,9 @@ def backtest(
     times : column of X, or (n,) numbers or dates; by default those of the decider's `TimeSplit`.
     start : number of rows, or time, at which the first period begins; by default after half of the rows, with months
         and years of the calendar at the first of the month after that.
-    between : "none" only feeds outcomes to `update`; before each period, "refresh" calibrates anew on the newer half of
+    between : "none" only feeds outcomes to `update`; before each period, "refresh" recalibrates on the newer half of
         the rows that learned nothing so far and fits the predictor on all rows before these, "fit" learns everything
-        anew; an online radius then begins anew as well.
+        again; an online radius then begins again as well.
     groups : (n,) labels of near-copies, as in `fit`.
     parameters : values of the problem's parameters, as in `fit`: one for all rows, one a row, or columns of X.
 
@@ -202,76 +200,81 @@ def backtest(
 
 @dataclass(frozen=True, eq=False)
 class _History:
-    """Rows with their times, how they are split, groups, parameters, and labels that calibration reads."""
+    """Rows with their times, how they are split, and the parameters of the problem.
 
-    X: Any
-    Y: Any
-    clock: NDArray[Any]
+    Features and outcomes are as they came; the decider reads them.
+    """
+
+    rows: Rows
     split: TimeSplit
-    grouping: Any
     parameters: Sequence[ProblemParameter]
-    values: Array
     calibrator: Any
-    labels: Any
 
     @classmethod
     def of(cls, decider: RobustDecider, X: Any, Y: Any, times: Any, groups: Any, parameters: Any) -> _History:
         split: Any = decider.split
-        n, calibrator = n_rows_of(X), decider.calibration
+        n, calibrator, known = n_rows_of(X), decider.calibration, decider.problem.parameters
         if not n:
             raise ValueError("X has no rows. Bring a history.")
-        grouping, how, known = labels_for(split, groups, X, n), split, decider.problem.parameters
+        how = split
         if not isinstance(split, TimeSplit):
             shares = split.shares if isinstance(split, GroupSplit) else split
             how = TimeSplit() if isinstance(split, str) else TimeSplit(shares=shares)
         clock = how.clock(X, n) if times is None else as_times(labels_by(X, times, "times"))
         if clock.shape != (n,):
             raise ValueError(f"times must have one entry for each of the {n} rows, got shape {clock.shape}.")
-        values = parameter_rows(known, parameters, n, X)
-        in_time, labels = replace(how, column=None, times=None), labels_in_fit(calibrator, X)
-        return cls(X, Y, clock, in_time, grouping, known, values, calibrator, labels)
+        rows = Rows(
+            X,
+            Y,
+            parameter_rows(known, parameters, n, X),
+            labels_of_groups(split, groups, X, n),
+            fit_labels(calibrator, n) if takes_labels(calibrator) else None,
+            times=clock,
+        )
+        return cls(rows, replace(how, column=None, times=None), known, calibrator)
 
-    def rows(self, numbers: IndexArray) -> tuple[Any, Any]:
-        return take_rows(self.X, numbers), take_rows(self.Y, numbers)
+    @property
+    def clock(self) -> NDArray[Any]:
+        return np.asarray(self.rows.times)
 
-    def more(self, numbers: IndexArray) -> dict[str, Any]:
-        """Values of parameters, and labels that calibrators read, of some rows."""
-        labels = None if self.labels is None else self.labels[numbers]
-        return {"parameters": self._parameters(numbers), "labels": labels}
-
-    def _parameters(self, numbers: IndexArray) -> Any:
-        return by_row(self.parameters, self.values[numbers]) if self.parameters else None
+    def values(self, rows: Rows) -> Any:
+        """Values of parameters of some rows, by name."""
+        return by_row(self.parameters, rows.parameters) if self.parameters and rows.parameters is not None else None
 
     def known(self, begin: Any) -> IndexArray:
         """Rows that may be learned from at a time: those whose groups have no row from then on."""
-        ends = self.clock if self.grouping is None else last_times(self.grouping, self.clock)
+        ends = self.clock if self.rows.groups is None else last_times(self.rows.groups, self.clock)
         return in_order(np.flatnonzero(ends < begin), self.clock)
 
-    def during(self, begin: Any, end: Any) -> IndexArray:
+    def during(self, begin: Any, end: Any) -> Rows:
         is_now = (self.clock >= begin) & (True if end is None else self.clock < end)
-        return in_order(np.flatnonzero(is_now), self.clock)
+        return self.rows.take(in_order(np.flatnonzero(is_now), self.clock))
 
-    def fit(self, decider: RobustDecider, rows: IndexArray) -> IndexArray:
+    def fit(self, decider: RobustDecider, numbers: IndexArray) -> IndexArray:
         """Fit on these rows; those that trained or learned, and those in a gap after them."""
-        own = replace(self.split, times=self.clock[rows])
-        if self.labels is not None:
-            decider.set_params(calibration=with_values(self.calibrator, self.labels[rows]))
-        given = {"groups": self._labels(rows), "parameters": self._parameters(rows)}
-        decider.set_params(split=own).fit(*self.rows(rows), **given)
-        return np.delete(rows, decider.split_.calibrate)
+        rows = self.rows.take(numbers)
+        if rows.labels is not None:
+            decider.set_params(calibration=with_values(self.calibrator, rows.labels))
+        decider.set_params(split=replace(self.split, times=rows.times))
+        decider.fit(rows.features, rows.outcomes, groups=rows.groups, parameters=self.values(rows))
+        return np.delete(numbers, decider.split_.calibrate)
 
-    def refresh(self, decider: RobustDecider, rows: IndexArray, learned: IndexArray) -> None:
+    def refresh(self, decider: RobustDecider, numbers: IndexArray, learned: IndexArray) -> None:
         """Calibrate on the newer half of the rows that learned nothing, train on all before it."""
-        fresh = rows[~np.isin(rows, learned)]
-        own = replace(self.split, times=self.clock[fresh], gap=0)
-        newer = fresh[own.halves(None, len(fresh), groups=self._labels(fresh))[1]]
-        before = self.split.before(rows[~np.isin(rows, newer)], newer, self.clock)
-        train, calibrate = np.isin(rows, before), np.isin(rows, newer)
-        given = {"groups": self._labels(rows), **self.more(rows)}
-        decider.refresh(*self.rows(rows), train=train, calibrate=calibrate, **given)
-
-    def _labels(self, rows: IndexArray) -> Any:
-        return None if self.grouping is None else self.grouping[rows]
+        fresh, rows = numbers[~np.isin(numbers, learned)], self.rows.take(numbers)
+        own = self.rows.take(fresh)
+        halved = replace(self.split, times=own.times, gap=0).halves(None, len(fresh), groups=own.groups)
+        newer = fresh[halved[1]]
+        before = self.split.before(numbers[~np.isin(numbers, newer)], newer, self.clock)
+        decider.refresh(
+            rows.features,
+            rows.outcomes,
+            train=np.isin(numbers, before),
+            calibrate=np.isin(numbers, newer),
+            groups=rows.groups,
+            parameters=self.values(rows),
+            labels=rows.labels,
+        )
 
 
 def _starts(clock: NDArray[Any], every: Any, start: Any) -> NDArray[Any]:
@@ -297,10 +300,8 @@ def _starts(clock: NDArray[Any], every: Any, start: Any) -> NDArray[Any]:
     if months is not None:
         return _by_month(first, months, clock[-1])
     n_periods = int((clock[-1] - first) / span) + 1
-    if n_periods > _MOST_PERIODS:
-        raise ValueError(
-            f"every={every!r} makes {n_periods} periods, at most {_MOST_PERIODS} can be. Take longer ones."
-        )
+    if n_periods > 100_000:  # a mistake in the length of a period; each would be a row of the table
+        raise ValueError(f"every={every!r} makes {n_periods} periods, at most 100000 can be. Take longer ones.")
     return np.asarray(first + np.arange(n_periods) * span)
 
 
@@ -323,31 +324,29 @@ def _by_month(first: Any, months: int, last: Any) -> NDArray[Any]:
     return np.asarray(starts[starts <= last])
 
 
-def _period(decider: RobustDecider, history: _History, now: IndexArray, start: Any) -> tuple[Period, RowMeasures]:
+def _period(decider: RobustDecider, history: _History, now: Rows, start: Any) -> tuple[Period, RowMeasures]:
     """Decide a period with what is known before it, then learn its outcomes."""
-    model, n, (X, Y), more = decider.model_, len(now), history.rows(now), history.more(now)
+    model, X, Y, values = decider.model_, now.features, now.outcomes, history.values(now)
     with solver_of(decider):
-        radii: Any = _InForce(_radii(model, X, Y, **more), model.radii.alpha)
-        measured = replace(model, radii=radii).measure(X, Y, more["parameters"])
-    decider.update(X, Y, **more)
+        rows, kept, reasons = model.read_usable(X, Y, values, now.labels)
+        if rows is None:
+            raise ValueError(f"No row from {start} on can be decided. The first: {reasons[0]}.")
+        radii: Any = model.radii
+        if isinstance(radii, FollowingRadii):  # each row knows the outcomes of all rows before
+            radii = _InForce(one_by_one(radii, model.scores(rows), None)[1], radii.alpha)
+        measured = replace(model, radii=radii).measured(rows)
+        measured = measured if len(kept) == len(reasons) else measured.among(kept, len(reasons))
+    decider.update(X, Y, parameters=values, labels=now.labels)
     bounds = measured.cost_bound
     return Period(
         start,
-        n,
+        len(now),
         float(proportion(measured.inside[measured.has_bound])),
-        _mean(bounds),
-        _mean(measured.realised),
+        float(estimate(bounds)),
+        float(estimate(measured.realised)),
         int((~np.isfinite(bounds)).sum()),
         float(model.radii.radius),
     ), measured
-
-
-def _radii(model: Model, X: Any, Y: Any, parameters: Any, labels: Any) -> Array:
-    """The radius in force at each row; one that follows outcomes knows those of all rows before."""
-    radii: Any = model.radii
-    if not isinstance(radii, FollowingRadii):
-        return radii.at(model.rows(X, labels))
-    return one_by_one(radii, model.scores(X, Y, parameters), None)[1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -362,10 +361,6 @@ class _InForce:
 
     def notes(self, rows: Rows) -> dict[int, str]:
         return {}
-
-
-def _mean(values: Array) -> float:
-    return float(estimate(values))
 
 
 def in_days(start: Any) -> str:

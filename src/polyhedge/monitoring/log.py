@@ -1,4 +1,4 @@
-"""What was decided and what came, in a SQLite database beside the model, so that a kill at any point loses nothing.
+"""The log of decisions and outcomes: a SQLite database, so that a kill at any point loses nothing.
 
 The schema, which anybody may query::
 
@@ -9,9 +9,9 @@ The schema, which anybody may query::
 
 `decision` and `outcome` are JSON objects by name, `decided` and `known` times in UTC. `score` is the least radius at
 which the outcome would have been covered, and a row is missed where score > radius. `origin` says where the radius
-comes from: "given" with the outcome, "log" from the decision that was noted under this key, "computed" anew from the
-model, or "followed" from the rows before (then it is NULL). `cost` is what the noted decision came to cost; NULL where
-none was noted. Rows of one `batch` were fed together. `about` holds the digest of the calibration that the scores
+comes from: "given" with the outcome, "log" from the decision that was noted under this key, "computed" by the model, or
+"followed" from the rows before (then it is NULL). `cost` is the realised cost of the noted decision; NULL if none was
+noted. Rows of one `batch` were fed together. `about` holds the digest of the calibration that the scores
 belong to. The state of a model is what replaying the rows in the order of `position` makes of the model file: the
 database holds no other state that could disagree with it.
 """
@@ -30,13 +30,13 @@ from typing import Any
 
 import numpy as np
 
+from polyhedge._support.alignment import row_keys
 from polyhedge._support.files import replace_file, sole_writer
 from polyhedge._support.validation import Array
 from polyhedge.calibration import FollowingRadii, n_followed
 from polyhedge.diagnostics import Diagnostic, expected_cost_diagnostic
-from polyhedge.model import Model
-from polyhedge.monitoring.monitor import Followed, after_scores, not_followed
-from polyhedge.monitoring.row_keys import row_keys
+from polyhedge.model import Model, for_radii
+from polyhedge.monitoring.monitor import Monitoring, after_scores
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import Decisions
 
@@ -60,7 +60,7 @@ class LoggedRow:
     ----------
     key, known : its name, and when its outcome was noted.
     cost_bound, cost : of the decision that was noted under the key; None where none was.
-    expected_cost : what the policy expected the decision to cost; None where it expected nothing.
+    expected_cost : expected cost of the decision; None if the policy expects nothing.
     """
 
     key: str
@@ -88,8 +88,8 @@ class OutcomeLog:
     >>> with TemporaryDirectory() as folder:
     ...     log = ph.OutcomeLog(f"{folder}/outcomes.db", decider)
     ...     log.note(["mon", "tue"], decider.decide(X[150:152]))
-    ...     followed = decider.update(X[150:152], Y[150:152], keys=["mon", "tue"], log=log)
-    >>> len(followed.missed), followed.was_recomputed
+    ...     monitored = decider.update(X[150:152], Y[150:152], keys=["mon", "tue"], log=log)
+    >>> len(monitored.missed), monitored.was_recomputed
     (2, False)
     """
 
@@ -169,42 +169,43 @@ class OutcomeLog:
         parameters, labels : as in `RobustDecider.decide`.
         """
         model = self.model
-        scores, outcomes, values = model.scores(X, Y, parameters), model.outcomes(X, Y), model.values(X, parameters)
+        rows = model.read(X, Y, parameters, labels, to_score=True)
+        scores, outcomes, values = model.scores(rows), rows.Y, rows.parameters
         keys = row_keys(keys, len(scores))
-        anew: list[float | None] = [None] * len(scores)
+        computed: list[float | None] = [None] * len(scores)
         if not isinstance(model.radii, FollowingRadii):
-            anew = model.radii.at(model.rows(X, labels)).tolist()
+            computed = model.radii.at(for_radii(rows)).tolist()
         now, names = _now(), model.problem.outcome_names
         with self._writing() as database:
             (batch,) = database.execute("SELECT COALESCE(MAX(batch), 0) FROM outcomes").fetchone()
-            decided, was_followed, rows = _decided(database, keys), None, list[tuple[Any, ...]]()
+            decided, had_none, entries = _decided(database, keys), None, list[tuple[Any, ...]]()
             for i, key in enumerate(keys):
                 decision, noted = decided.get(key, (None, None))
-                radius, origin = _radius(None if radii is None else float(radii[i]), noted, anew[i])
+                radius, origin = _radius(None if radii is None else float(radii[i]), noted, computed[i])
                 # Rows that follow from those before are replayed without radii, so they have batches of their own.
-                batch, was_followed = batch + (was_followed != (radius is None)), radius is None
+                batch, had_none = batch + (had_none != (radius is None)), radius is None
                 cost = self._cost(decision, outcomes[[i]], None if values is None else values[[i]])
-                rows.append((key, batch, _as_json(names, outcomes[i]), float(scores[i]), radius, origin, cost, now))
+                entries.append((key, batch, _as_json(names, outcomes[i]), float(scores[i]), radius, origin, cost, now))
             count = database.total_changes
             database.executemany(
                 "INSERT OR IGNORE INTO outcomes (key, batch, outcome, score, radius, origin, cost, known) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                rows,
+                entries,
             )
             return database.total_changes - count
 
     def _cost(self, decision: str | None, outcome: Array, values: Array | None) -> float | None:
-        """What the noted decision came to cost."""
+        """The realised cost of the noted decision."""
         z = np.array([] if decision is None else list(json.loads(decision).values()), dtype=np.float64)
         if not len(z) or not np.isfinite(z).all():
             return None
         return _finite(float(self.model.problem.evaluate(z[None], outcome, values)[0]))
 
-    def replay(self) -> tuple[Model, Followed]:
-        """The model after all rows, and what came of its bounds: the same, bit for bit, wherever it is replayed."""
+    def replay(self) -> tuple[Model, Monitoring]:
+        """The model after all rows, and its coverage since calibration: the same wherever it is replayed."""
         with self._open() as database:
             rows = database.execute("SELECT batch, score, radius, origin FROM outcomes ORDER BY position").fetchall()
-        model, so_far = self.model, not_followed(self.model)
+        model, so_far = self.model, Monitoring.of(self.model)
         for _, batch in groupby(rows, key=lambda row: row[0]):
             _, scores, radii, origins = zip(*batch, strict=True)
             issued = None if radii[0] is None else np.array(radii, dtype=np.float64)
@@ -225,7 +226,7 @@ class OutcomeLog:
             return [LoggedRow(*row) for row in database.execute(query)]
 
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        """Whether coverage is notably above the promise, and expected costs are far from those that came."""
+        """Whether coverage is notably above the promise, and expected costs are far from realised ones."""
         rows = self.history()
         costs = np.array([[row.expected_cost, row.cost] for row in rows], dtype=np.float64).reshape(-1, 2)
         return (*self.replay()[1].diagnostics, *expected_cost_diagnostic(*costs.T))
@@ -285,13 +286,13 @@ def _decided(database: sqlite3.Connection, keys: Sequence[str]) -> dict[str, tup
     return {key: row for key, row in rows.items() if row is not None}
 
 
-def _radius(given: float | None, noted: float | None, anew: float | None) -> tuple[float | None, str]:
+def _radius(given: float | None, noted: float | None, computed: float | None) -> tuple[float | None, str]:
     """The radius that a row is held to, and where it comes from."""
     if given is not None:
         return given, "given"
     if noted is not None:
         return noted, "log"
-    return anew, "followed" if anew is None else "computed"
+    return computed, "followed" if computed is None else "computed"
 
 
 def _model_of(fitted: Any) -> Model:

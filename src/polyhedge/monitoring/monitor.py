@@ -1,52 +1,44 @@
-"""Life after fit: outcomes become known, radii follow them, an alarm watches."""
+"""Monitoring: outcomes become known, coverage since calibration is counted, radii follow, an alarm watches."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from hashlib import sha256
 from html import escape
-from threading import Lock
-from typing import Any, Protocol
+from numbers import Integral
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from polyhedge._support.alignment import check_same_rows
-from polyhedge._support.frames import as_pandas
-from polyhedge._support.validation import Array, Indices, Mask
-from polyhedge.calibration import FollowingRadii, Rows, conformal_rank, n_followed
-from polyhedge.calibration.labels import as_values
-from polyhedge.data import digest_rows, take_rows
-from polyhedge.diagnostics import Diagnostic, coverage_since_diagnostic
+from polyhedge._support.alignment import check_same_rows, row_keys
+from polyhedge._support.validation import Array, Mask, check_count
+from polyhedge.calibration import FollowingRadii, conformal_rank, n_followed, radii_to_state
+from polyhedge.data import GroupSplit, TimeSplit, digest_rows
+from polyhedge.diagnostics import Diagnostic, coverage_since_diagnostic, fed_again_diagnostic, row_hashes
 from polyhedge.evaluation import Proportion, proportion
-from polyhedge.fitting import n_rows_of, one_row
-from polyhedge.model import Model
+from polyhedge.io import ModelFileError
+from polyhedge.model import Model, Prints, for_radii
 from polyhedge.monitoring.alarm import Alarm, alarm_for
-from polyhedge.monitoring.issued_radii import issued_radii
-from polyhedge.monitoring.row_keys import row_keys
-from polyhedge.problems.parameters import by_row, parameter_rows
 from polyhedge.robust import Decisions
-from polyhedge.solvers.options import solver_of
-
-_COUNTING = Lock()
-"""Held while outcomes are counted: those of two threads must both be."""
-EXCHANGE = Lock()
-"""Held, and not for long, while a decider gets another model: what was made for the old one must not replace it."""
+from polyhedge.rows import Rows, n_rows_of, one_row
 
 
 @dataclass(frozen=True, eq=False)
-class Followed:
-    """What came of the bounds since `fit`, `recalibrate` or `refresh`.
+class Monitoring:
+    """Coverage since `fit`, `recalibrate` or `refresh`.
 
     Attributes
     ----------
-    missed : (n,) whether each row's outcome lay outside what its bound was for, in the order in which they were fed;
+    missed : (n,) whether each row's outcome lay outside what its bound was for, in the order in which rows were fed;
         False for rows without a bound, which cannot be missed.
-    radii : (n,) the radii that the rows were held to, infinite where a row had no bound.
+    radii : (n,) the radii that the rows were held to, infinite if a row had no bound.
     promised : 1 - alpha.
-    alarm : whether this is more than chance; None where the promise has no exact law, such as by category.
-    was_recomputed : whether some rows came without the bounds that were issued, so that radii were computed anew.
+    alarm : whether this is more than chance; None if the coverage has no exact distribution, such as by category.
+    was_recomputed : whether some rows came without the bounds that were issued, so that radii were computed again.
     """
 
     missed: Mask
@@ -54,6 +46,11 @@ class Followed:
     promised: float
     alarm: Alarm | None
     was_recomputed: bool = False
+
+    @classmethod
+    def of(cls, model: Model) -> Monitoring:
+        """Before any outcome is known."""
+        return cls(np.zeros(0, dtype=bool), np.zeros(0), 1 - model.radii.alpha, alarm_for(model.radii))
 
     @property
     def has_bound(self) -> Mask:
@@ -84,26 +81,22 @@ class Followed:
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        """That notably more rows were covered than promised, where the promise asks for no more; else nothing.
-
-        It may be looked at after every row.
-        """
+        """That notably more rows were covered than promised, if the promise asks for no more; valid at any row."""
         alarm, alpha = self.alarm, 1 - self.promised
         if alarm is None or not alarm.n or alarm.rank != conformal_rank(alarm.n_calibrate, alpha):
             return ()
         return tuple(coverage_since_diagnostic(alarm.n, alarm.n_missed, alpha))
 
     def __str__(self) -> str:
-        how = "; bounds were not given for all rows and were computed anew" if self.was_recomputed else ""
+        how = "; bounds were not given for all rows and were computed again" if self.was_recomputed else ""
         alarm = [] if self.alarm is None else [str(self.alarm)]
         return "\n".join([f"{self.in_words()}{how}", *alarm, *self.diagnostics])
 
     def __repr__(self) -> str:
         raised = "; alarm raised" if self.alarm is not None and self.alarm.is_raised else ""
-        return f"<Followed: {self.in_words()}{raised}>"
+        return f"<Monitoring: {self.in_words()}{raised}>"
 
     def _repr_html_(self) -> str:
-        """What came so far, and the alarm."""
         return "".join(f"<p>{escape(line)}</p>" for line in str(self).splitlines())
 
     def in_words(self) -> str:
@@ -121,231 +114,132 @@ class Followed:
         )
 
 
-class Log(Protocol):
-    """What keeps decisions and outcomes by key, such as `OutcomeLog`."""
+@dataclass(frozen=True, eq=False)
+class Outcomes:
+    """Rows whose outcomes are known, read for `update`.
 
-    @property
-    def model(self) -> Model:
-        """As it was before any outcome."""
+    Attributes
+    ----------
+    rows : features, outcomes, parameters and labels.
+    raw : X and Y as they came, with parameters and labels: what a log reads.
+    keys : names of the rows; None without.
+    issued : (N,) radii of the bounds that were issued; None if they are to be computed again.
+    """
 
-    def add(
-        self,
-        keys: Sequence[Any],
-        X: Any,
-        Y: Any,
-        radii: Array | None = None,
-        *,
-        parameters: Any = None,
-        labels: Any = None,
-    ) -> int:
-        """Note outcomes that are not known yet; how many these were."""
-
-    def keys(self) -> list[str]:
-        """The names of all rows whose outcomes are known."""
-
-    def replay(self) -> tuple[Model, Followed]:
-        """The model after all outcomes, and what came of its bounds."""
+    rows: Rows
+    raw: tuple[Any, Any]
+    keys: list[str] | None
+    issued: Array | None
 
 
-class FollowsOutcomes:
-    """What a fitted decider can do once outcomes become known."""
-
-    def update(
-        self,
-        X: Any,
-        Y: Any,
-        bounds: Decisions | ArrayLike | None = None,
-        *,
-        radii: ArrayLike | None = None,
-        keys: Sequence[Any] | None = None,
-        log: Log | None = None,
-        parameters: Mapping[Any, Any] | None = None,
-        labels: ArrayLike | None = None,
-    ) -> Followed:
-        """Feed outcomes as they become known, late and in batches too, in the order of time.
-
-        Coverage is counted, an alarm tells where it is worse than chance allows, and radii that follow outcomes
-        (`calibration=Online()`) move. An error counts against the bound that was issued.
-
-        Parameters
-        ----------
-        X, Y : rows whose outcomes are known now; each row once. One row may be a series, as in `decide`, with its
-            outcome as a series, a list or a number.
-        bounds : what `decide` returned for these rows. With guarantee="cost" also the bounds (N,) on their costs: a row
-            is missed where its decision came to cost more. None takes those that `log` has noted under the keys;
-            otherwise radii are computed anew, row by row in this order, which is the same where the decider was not
-            recalibrated or updated in between, and the result says so.
-        radii : (N,) those of the decisions, where they were kept without them; instead of `bounds`.
-        keys : N names of rows, each once. Rows whose keys were fed before, also through a log that was left since, are
-            left as they are.
-        log : `OutcomeLog` of this decider, a database that outlives the process; needs `keys`. It must know all
-            outcomes: once some were fed without it, it is refused.
-        parameters, labels : as in `decide`.
-
-        Returns
-        -------
-        Followed
-            What came of all bounds since the last calibration; also in `followed_`.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> import polyhedge as ph
-        >>> X, Y = ph.data.make_synthetic(600, rng=np.random.default_rng(0))
-        >>> problem, box = ph.problems.simplex_linear([0.0, 0.0]), ph.learners.OneSidedBox()
-        >>> decider = ph.RobustDecider(problem, learner=box, random_state=0).fit(X[:400], Y[:400])
-        >>> issued = decider.decide(X[400:])
-        >>> print(decider.update(X[400:], Y[400:], issued))
-        covered 0.8... of 200 rows (promised 0.9)
-        no alarm: 2... of 200 rows were not covered
-        """
-        decider: Any = self
-        model = decider._fitted("update")
-        X, Y, keys = _as_rows(model, X, Y, keys)
-        check_same_rows({"X": X, "keys": keys})
-        names = None if keys is None else row_keys(keys, n_rows_of(X))
-        issued = issued_radii(model, X, bounds, radii, parameters, labels)
-        decider._diagnostic_rows(model, X, Y)
-        if log is not None:
-            if names is None:
-                raise ValueError("A log needs keys, one for each row: they find what was decided. Give keys=.")
-            self._check_log(log, model)
-            if vars(self).get("_fed_alone", False):
-                raise ValueError(
-                    "Outcomes were fed to this decider without a log, which does not know them: they would be "
-                    "forgotten. Feed all through the log, or drop them with follow(log) first."
-                )
-            with solver_of(self):
-                log.add(names, X, Y, issued, parameters=parameters, labels=labels)
-            return self.follow(log)
-        with _COUNTING:
-            begun, model = model, decider._fitted("update")  # another thread may have fed outcomes meanwhile
-            if model.family is not begun.family:
-                raise _exchanged()
-            if names is None:
-                decider._diagnostic_fed(model, X, Y)
-                return self._count(model, X, Y, issued, parameters, labels)
-            return self._count_new(model, names, X, Y, issued, parameters, labels)
-
-    def _count_new(
-        self, model: Model, names: Sequence[str], X: Any, Y: Any, issued: Array | None, parameters: Any, labels: Any
-    ) -> Followed:
-        """Count outcomes of those rows whose keys were not fed before."""
-        known = vars(self).get("_fed_keys", frozenset())
-        fresh = np.array([i for i, name in enumerate(names) if name not in known], dtype=np.int64)
-        return self._count(
-            model,
-            take_rows(as_pandas(X), fresh),
-            take_rows(as_pandas(Y), fresh),
-            None if issued is None else issued[fresh],
-            _taken(model, X, parameters, fresh),
-            None if labels is None else as_values(labels)[fresh],
-            known.union(names),
-        )
-
-    def _count(
-        self,
-        begun: Model,
-        X: Any,
-        Y: Any,
-        issued: Array | None,
-        parameters: Any,
-        labels: ArrayLike | None,
-        keys: frozenset[str] | None = None,
-    ) -> Followed:
-        """Count outcomes of rows, all of which are new; `keys` are then those of all rows that were fed."""
-        model, so_far = begun, vars(self).get("followed_") or not_followed(begun)
-        if n_rows_of(X):
-            with solver_of(self):
-                model, so_far = followed(begun, so_far, X, Y, issued, parameters, labels)
-        with EXCHANGE:
-            if vars(self).get("model_") is not begun:
-                raise _exchanged()
-            self.model_, self.followed_ = model, so_far
-            self._fed_alone = vars(self).get("_fed_alone", False) or n_rows_of(X) > 0
-            if keys is not None:
-                self._fed_keys = keys
-        return so_far
-
-    def follow(self, log: Log) -> Followed:
-        """Take over what a log knows: the radius after its last outcome, and what came of all bounds in it."""
-        decider: Any = self
-        self._check_log(log, decider._fitted("follow"))
-        with _COUNTING:
-            model, so_far = log.replay()
-            keys = frozenset(log.keys())  # should the log be left, its rows are still known
-            with EXCHANGE:
-                self._check_log(log, decider._fitted("follow"))  # another thread may have recalibrated meanwhile
-                self.model_, self.followed_, self._fed_keys, self._fed_alone = model, so_far, keys, False
-        return so_far
-
-    def _check_log(self, log: Log, model: Model) -> None:
-        """Raise where a log belongs to another calibration: its scores are not this decider's."""
-        has_followed = n_followed(model.radii) > 0  # then the last entry stands for the outcomes since
-        if log.model.trail != (model.trail[:-1] if has_followed else model.trail):
-            raise ValueError(
-                "This log belongs to another calibration of the decider: its scores are not this one's. Begin a new "
-                "one, OutcomeLog(path, decider), after each fit, recalibrate and refresh."
-            )
-
-    def _followed_anew(self) -> None:
-        for name in ("followed_", "_fed_keys", "_fed", "_fed_alone"):
-            vars(self).pop(name, None)
-
-
-def _exchanged() -> RuntimeError:
-    return RuntimeError(
-        "This decider was fitted, refreshed or recalibrated by another thread while outcomes were counted, so that "
-        "they were held against bounds that are no more in force, and none of them was counted. Update once more."
-    )
-
-
-def _as_rows(model: Model, X: Any, Y: Any, keys: Any) -> tuple[Any, Any, Any]:
-    """One row that came by itself in the form of many, with its outcome and its key; others as they came."""
-    rows = model.as_rows(X)
-    if rows is X or len(rows) != 1:
-        return rows, Y, keys
-    if hasattr(Y, "to_frame"):  # a row of outcomes by name; one row cannot be that of another
-        Y = one_row(Y).set_axis(getattr(rows, "index", [0]))
-    elif not hasattr(Y, "columns"):
-        Y = np.reshape(Y, (1, -1))
-    return rows, Y, [keys] if keys is not None and np.ndim(keys) == 0 else keys
-
-
-def not_followed(model: Model) -> Followed:
-    """Before any outcome is known."""
-    return Followed(np.zeros(0, dtype=bool), np.zeros(0), 1 - model.radii.alpha, alarm_for(model.radii))
-
-
-def followed(
+def read_outcomes(
     model: Model,
-    so_far: Followed,
     X: Any,
     Y: Any,
-    issued: Array | None,
-    parameters: Mapping[Any, Any] | None,
+    bounds: Decisions | ArrayLike | None = None,
+    radii: ArrayLike | None = None,
+    keys: Sequence[Any] | None = None,
+    parameters: Mapping[Any, Any] | None = None,
     labels: ArrayLike | None = None,
-) -> tuple[Model, Followed]:
-    """The model and what came of its bounds, after the outcomes Y of the rows X became known.
+) -> Outcomes:
+    """The arguments of `RobustDecider.update`, checked; one row may come by itself."""
+    rows = model.as_rows(X)
+    if rows is not X and len(rows) == 1:
+        X, keys = rows, [keys] if keys is not None and np.ndim(keys) == 0 else keys
+        if hasattr(Y, "to_frame"):  # a row of outcomes by name
+            Y = one_row(Y).set_axis(getattr(rows, "index", [0]))
+        elif not hasattr(Y, "columns"):
+            Y = np.reshape(Y, (1, -1))
+    check_same_rows({"X": rows, "keys": keys})
+    names = None if keys is None else row_keys(keys, n_rows_of(rows))
+    read = model.read(rows, Y, parameters, labels, to_score=True)
+    return Outcomes(read, (rows, Y), names, issued_radii(model, rows, read, bounds, radii))
 
-    `issued` (N,) are the radii of these bounds; None where they are to be computed anew.
+
+def issued_radii(
+    model: Model, X: Any, rows: Rows, bounds: Decisions | ArrayLike | None, radii: ArrayLike | None = None
+) -> Array | None:
+    """The radii (N,) of bounds that were issued; None if they are to be computed again."""
+    if bounds is not None and radii is not None:
+        raise ValueError("Give bounds or radii, not both: they say the same.")
+    check_same_rows({"X": X, "bounds": bounds, "radii": radii})
+    if isinstance(bounds, Decisions):
+        if bounds.radii is None:
+            raise ValueError("These decisions do not know their radii. Give those that decide returned, as they are.")
+        return _one_a_row(bounds.radii, len(rows), "bounds must be the decisions")
+    if bounds is None:
+        return None if radii is None else _one_a_row(radii, len(rows), "radii must be those")
+    costs = _one_a_row(bounds, len(rows), "bounds must be the decisions, or the bounds on the costs,", has_nan=True)
+    placed = model.place(rows)
+    return placed.regions.radii_of(costs, placed.radii)
+
+
+def _one_a_row(values: ArrayLike, n: int, must: str, *, has_nan: bool = False) -> Array:
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{must} of these {n} rows, got a {type(values).__name__}: {error}.") from error
+    if array.shape != (n,) or (np.isnan(array).any() and not has_nan):
+        missing = int(np.isnan(array).sum())
+        raise ValueError(f"{must} of these {n} rows, got shape {array.shape} with {missing} NaN.")
+    return array
+
+
+@dataclass(frozen=True, eq=False)
+class MonitoringState:
+    """What a decider knows of outcomes since calibration.
+
+    Attributes
+    ----------
+    monitoring : coverage so far; None before any `update`.
+    keys : names of the rows that were fed.
+    fed : fingerprints of the rows that were fed without names.
+    is_unlogged : whether outcomes were fed that no log knows.
     """
-    scores = model.scores(X, Y, parameters)
-    at = issued
-    if issued is None and not isinstance(model.radii, FollowingRadii):
-        at = model.radii.at(model.rows(X, labels))
-    later, later_followed = after_scores(model, so_far, scores, at, digest_rows(X, model.outcomes(X, Y)))
-    return later, replace(later_followed, was_recomputed=so_far.was_recomputed or issued is None)
+
+    monitoring: Monitoring | None = None
+    keys: frozenset[str] = frozenset()
+    fed: Prints | None = None
+    is_unlogged: bool = False
+
+
+def updated(
+    model: Model, state: MonitoringState, outcomes: Outcomes
+) -> tuple[Model, MonitoringState, list[Diagnostic]]:
+    """The model and its monitoring after outcomes that no log keeps; rows whose keys were fed before are left out."""
+    rows, issued, found = outcomes.rows, outcomes.issued, list[Diagnostic]()
+    if outcomes.keys is None:
+        hashes = row_hashes(rows)
+        found = fed_again_diagnostic(hashes, state.fed)
+        known = [prints for prints in (state.fed, hashes) if prints is not None]
+        state = replace(state, fed=np.concatenate(known) if known else None)
+    else:
+        fresh = np.array([i for i, key in enumerate(outcomes.keys) if key not in state.keys], dtype=np.int64)
+        rows, issued = rows.take(fresh), None if issued is None else issued[fresh]
+        state = replace(state, keys=state.keys.union(outcomes.keys))
+    so_far = state.monitoring or Monitoring.of(model)
+    if len(rows):
+        at = issued
+        if issued is None and not isinstance(model.radii, FollowingRadii):
+            at = model.radii.at(for_radii(rows))
+        digest = digest_rows(rows.features, rows.outcomes)
+        model, later = after_scores(model, so_far, model.scores(rows), at, digest)
+        so_far = replace(later, was_recomputed=so_far.was_recomputed or issued is None)
+    return model, replace(state, monitoring=so_far, is_unlogged=state.is_unlogged or len(rows) > 0), found
 
 
 def after_scores(
-    model: Model, so_far: Followed, scores: Array, radii: Array | None, digest: str
-) -> tuple[Model, Followed]:
-    """The same after scores (N,) against radii (N,), which only radii that follow outcomes can do without."""
+    model: Model, so_far: Monitoring, scores: Array, radii: Array | None, digest: str
+) -> tuple[Model, Monitoring]:
+    """The model and its coverage after scores (N,) against radii (N,); only radii that follow outcomes need none."""
     was_recomputed = so_far.was_recomputed or radii is None
     if isinstance(model.radii, FollowingRadii):
         later, radii = one_by_one(model.radii, scores, radii)
-        model = _with_followed(model, later, digest)
+        # One entry of the audit trail stands for all rows since calibration; its digest is a chain over these.
+        chained = sha256(f"{model.trail[-1].digest}{digest}".encode()).hexdigest()
+        entered = model.with_radii(later, chained)
+        is_first = n_followed(model.radii) == 0
+        model = entered if is_first else replace(entered, trail=(*model.trail[:-1], entered.trail[-1]))
     held_to = np.asarray(radii, dtype=np.float64)
     missed = scores > held_to
     return model, replace(
@@ -357,31 +251,171 @@ def after_scores(
     )
 
 
-def _taken(model: Model, X: Any, parameters: Mapping[Any, Any] | None, rows: Indices) -> Mapping[Any, Any] | None:
-    """Values of parameters at some of the rows."""
-    if parameters is None or not model.problem.parameters:
-        return parameters
-    values = parameter_rows(model.problem.parameters, parameters, n_rows_of(X), X)
-    return by_row(model.problem.parameters, values[rows])
-
-
 def one_by_one(radii: Any, scores: Array, issued: Array | None) -> tuple[Any, Array]:
     """The radii after all scores, and those (N,) that each row was held to."""
     if issued is not None:
         return radii.updated(scores, issued), issued
-    in_force = np.empty(len(scores))
+    in_force, row = np.empty(len(scores)), for_radii(Rows(np.zeros((1, 0))))
     for i, score in enumerate(scores):
-        in_force[i] = radii.at(Rows(None, 1))[0]
+        in_force[i] = radii.at(row)[0]
         radii = radii.updated([score])
     return radii, in_force
 
 
-def _with_followed(model: Model, radii: Any, digest: str) -> Model:
-    """The model with radii that have followed: one entry of the audit trail stands for all rows since calibration.
+def check_log(log: Any, model: Model, state: MonitoringState | None = None, outcomes: Outcomes | None = None) -> None:
+    """Raise if a log belongs to another calibration, or if it cannot take these outcomes."""
+    if outcomes is not None and outcomes.keys is None:
+        raise ValueError("A log needs keys, one for each row: they find what was decided. Give keys=.")
+    has_followed = n_followed(model.radii) > 0  # then the last entry stands for the outcomes since
+    if log.model.trail != (model.trail[:-1] if has_followed else model.trail):
+        raise ValueError(
+            "This log belongs to another calibration of the decider: its scores are not this one's. Begin a new "
+            "one, OutcomeLog(path, decider), after each fit, recalibrate and refresh."
+        )
+    if state is not None and state.is_unlogged:
+        raise ValueError(
+            "Outcomes were fed to this decider without a log, which does not know them: they would be forgotten. Feed "
+            "all through the log, or drop them with follow(log) first."
+        )
 
-    Its digest is a chain, so that it tells whether the same rows were fed in the same order.
+
+# In files
+
+
+def check_stored(model: Model, calibrator: Any) -> None:
+    """Raise if a file cannot hold the radii, or the calibrator by which a loaded decider recalibrates."""
+    radii_to_state(model.radii)
+    is_ours = type(calibrator).__module__.startswith("polyhedge.")
+    if type(calibrator) is not type(model.radii.calibrator) and not is_ours:
+        raise ValueError(
+            f"A calibrator in a file must be one that Polyhedge has, got {calibrator!r}: a loaded decider would "
+            f"recalibrate by {model.radii.calibrator!r}. Keep the decider by pickle, or set calibration to one "
+            "that Polyhedge has and recalibrate on fresh rows."
+        )
+
+
+def to_file(split: Any, random_state: Any, state: MonitoringState) -> dict[str, Any]:
+    """Split, seed and monitoring state as numbers, texts, lists and finite arrays.
+
+    Times that a split was given belong to rows of the fit and are left out: `refresh` asks for those of its own rows.
+    A generator has no seed: then none is stored.
     """
-    has_followed = n_followed(model.radii) > 0
-    chained = sha256(f"{model.trail[-1].digest}{digest}".encode()).hexdigest()
-    entered = model.with_radii(radii, chained)
-    return replace(entered, trail=(*model.trail[:-1], entered.trail[-1])) if has_followed else entered
+    is_seed = isinstance(random_state, Integral) and not isinstance(random_state, bool)
+    monitored = None
+    if state.monitoring is not None:
+        is_finite, alarm = np.isfinite(state.monitoring.radii), state.monitoring.alarm
+        monitored = {
+            "missed": state.monitoring.missed.astype(np.int64),
+            "radii": np.where(is_finite, state.monitoring.radii, 0.0),
+            "infinite": np.where(is_finite, 0, np.sign(state.monitoring.radii)).astype(np.int64),
+            "was_recomputed": bool(state.monitoring.was_recomputed),
+            "alarm": None if alarm is None else [alarm.wealth.tolist(), float(alarm.highest), alarm.raised_at],
+        }
+    return {
+        "split": _split_to_file(split),
+        "seed": int(random_state) if is_seed else None,
+        "monitored": monitored,
+        "keys": sorted(state.keys),
+        "is_unlogged": state.is_unlogged,
+    }
+
+
+def from_file(stored: Any, model: Model) -> tuple[Any, int | None, MonitoringState]:
+    """The split, the seed and the state that `to_file` was given; a ModelFileError if a file holds anything else."""
+    if not isinstance(stored, dict):
+        raise ModelFileError("The monitoring state of a decider must be a dictionary.")
+    try:
+        keys, is_unlogged, seed = stored["keys"], stored["is_unlogged"], stored["seed"]
+        if not all(isinstance(key, str) for key in keys) or type(is_unlogged) is not bool:
+            raise ModelFileError("The rows that were fed must have names that are texts.")
+        monitoring = None if stored["monitored"] is None else _monitoring_from_file(stored["monitored"], model)
+        seed = None if seed is None else check_count(seed, "The seed", minimum=0)
+        state = MonitoringState(monitoring, frozenset(keys), None, is_unlogged)
+        return _split_from_file(stored["split"]), seed, state
+    except ModelFileError:
+        raise
+    except Exception as error:  # edited content fails wherever it is first used
+        raise ModelFileError(f"The monitoring state of the decider is not as expected: {error}") from error
+
+
+def _monitoring_from_file(stored: Mapping[str, Any], model: Model) -> Monitoring:
+    missed, radii, infinite = (
+        _vector(stored[name], kind) for name, kind in (("missed", "i"), ("radii", "f"), ("infinite", "i"))
+    )
+    if not len(missed) == len(radii) == len(infinite):
+        raise ModelFileError("Rows that were monitored must each have a radius.")
+    if not (np.isin(missed, (0, 1)).all() and np.isin(infinite, (-1, 0, 1)).all()):
+        raise ModelFileError("Whether a row was covered must be 0 or 1, and the sign of an infinite radius -1, 0 or 1.")
+    begun, alarm = Monitoring.of(model), stored["alarm"]
+    if (begun.alarm is None) != (alarm is None):
+        raise ModelFileError("A model has an alarm if its coverage has an exact distribution, and only then.")
+    if alarm is not None and begun.alarm is not None:
+        wealth = np.array(_numbers(alarm[0]))
+        alarm = begun.alarm.restored(missed[infinite == 0].astype(bool), wealth, float(alarm[1]), alarm[2])
+    held_to = np.where(infinite == 0, radii, np.copysign(math.inf, infinite))
+    return Monitoring(missed.astype(bool), held_to, begun.promised, alarm, stored["was_recomputed"] is True)
+
+
+def _split_to_file(split: Any) -> dict[str, Any] | None:
+    """None for a split that is not one of this library."""
+    if isinstance(split, str):
+        return {"kind": "time"}
+    if type(split) is GroupSplit:
+        return {"kind": "groups", "column": _plain(split.column), "shares": list(map(float, split.shares))}
+    if type(split) is TimeSplit:
+        return {
+            "kind": "time split",
+            "column": _plain(split.column),
+            "has_times": split.times is not None,
+            "shares": list(map(float, split.shares)),
+            "starts": None if split.starts is None else [_plain(start) for start in split.starts],
+            "gap": _plain(split.gap),
+        }
+    is_shares = isinstance(split, (tuple, list, np.ndarray))
+    return {"kind": "shares", "shares": list(map(float, split))} if is_shares else None
+
+
+def _split_from_file(stored: Any) -> Any:
+    kind = None if stored is None else stored["kind"]
+    if kind is None or kind == "time":
+        return kind
+    shares = tuple(_numbers(stored["shares"]))
+    if len(shares) not in (3, 4) or not all(map(math.isfinite, shares)):
+        raise ModelFileError("A split must have three or four finite shares.")
+    if kind == "shares":
+        return shares
+    if kind == "groups":
+        return GroupSplit(_of_type(stored["column"], str, int), shares)
+    if kind != "time split":
+        raise ModelFileError(f"The file has a split of the kind {str(kind)[:40]!r}, which is not known.")
+    column = None if stored["column"] is None else _of_type(stored["column"], str, int)
+    starts = None if stored["starts"] is None else tuple(_of_type(one, str, int, float) for one in stored["starts"])
+    times = () if stored["has_times"] is True and column is None else None
+    return TimeSplit(column, times, shares, starts, _of_type(stored["gap"], str, int, float))
+
+
+def _plain(value: Any) -> Any:
+    """A column, a time or a length of time as a number or a text."""
+    if isinstance(value, (timedelta, np.timedelta64)):
+        return f"{np.timedelta64(value).astype('timedelta64[us]').astype(np.int64)}us"
+    if isinstance(value, (np.integer, np.floating)):
+        return value.item()
+    return value if value is None or isinstance(value, (int, float, str)) else str(np.datetime64(value, "us"))
+
+
+def _of_type(value: Any, *types: type) -> Any:
+    if type(value) not in types:
+        raise ModelFileError(f"A column must be a name or a number, and a time too, got {str(value)[:80]!r}.")
+    return value
+
+
+def _numbers(values: Any) -> list[float]:
+    if not isinstance(values, list) or not all(type(value) in (int, float) for value in values):
+        raise ModelFileError(f"Expected a list of numbers, got {str(values)[:80]!r}.")
+    return [float(value) for value in values]
+
+
+def _vector(values: Any, kind: str) -> Array:
+    if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype.kind != kind:
+        raise ModelFileError("Monitoring must be stored in arrays with one entry a row.")
+    return values

@@ -23,6 +23,7 @@ from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.regions import CostGuard, MarginPath, Policy, RegionFamily
 from polyhedge.robust import decide_knowing
 from polyhedge.robust.threads import one_blas_thread
+from polyhedge.rows import Rows
 
 # Each predictor sees four fifths of the rows, and some rows are left to say how far it is off.
 _N_FOLDS, _ROWS_A_FOLD = 5, 10
@@ -41,39 +42,28 @@ FEWEST_FORWARD = 150
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
-    """What a policy is made of.
+class Development:
+    """What a policy is developed from.
 
     Attributes
     ----------
     problem, alpha : what is decided, and the level of its promise.
     make : gives a new predictor that is not fitted.
-    X, Y : all rows.
-    values : (n, t) of the problem's parameters.
-    split, groups : the parts of the rows, and labels of near-copies; None where there are none.
+    rows, split : all rows, and their parts.
     seed : of forests and resamplings.
-    weights : (n,) how much each row counts when predictors are fitted; None where all count the same.
     in_time : whether the parts of the split, and the rows within each, follow one another in time.
     """
 
     problem: DecisionProblem
     alpha: float
     make: Callable[[], Predictor]
-    X: Any
-    Y: Array
-    values: Array
+    rows: Rows
     split: Split
-    groups: Any
     seed: int
-    weights: Array | None = None
     in_time: bool = False
 
-    def weights_of(self, rows: IndexArray) -> Array | None:
-        """How much these rows count when a predictor is fitted."""
-        return None if self.weights is None else self.weights[rows]
 
-
-def planned_guard(given: Given, policy: Any, caution: float) -> tuple[CostGuard | MarginPath, int, IndexArray]:
+def planned_guard(given: Development, policy: Any, caution: float) -> tuple[CostGuard | MarginPath, int, IndexArray]:
     """The guard of the best policy (or of the user's policy), how many rows made it, and those that calibrate it.
 
     Where constraints are uncertain, a margin on the cost cannot repair a decision that breaks one, so that it is a path
@@ -106,7 +96,8 @@ def planned_guard(given: Given, policy: Any, caution: float) -> tuple[CostGuard 
         with one_blas_thread():
             frozen = fit_policy(given.problem, rows, given.alpha, caution, given.seed, scored)
     else:
-        frozen = fit_user_policy(given.problem, policy, rows, given.alpha, (given.X, given.Y, split.train), given.seed)
+        data = given.rows.features, given.rows.Y, split.train
+        frozen = fit_user_policy(given.problem, policy, rows, given.alpha, data, given.seed)
     return CostGuard(given.problem, predictor, frozen), len(rows), calibrate
 
 
@@ -139,7 +130,7 @@ def fewest_for_policy(
 
     Examples
     --------
-    >>> fewest_for_plan(49, (0.4, 0.2, 0.2), 100)[0], fewest_for_plan(999, (0.4, 0.2, 0.2), 100)[0]
+    >>> fewest_for_policy(49, (0.4, 0.2, 0.2), 100)[0], fewest_for_policy(999, (0.4, 0.2, 0.2), 100)[0]
     (125, 4995)
     """
     train, learn, calibrate = (max(share, 1e-9) for share in shares[:3])  # a share of 0 needs rows without end
@@ -156,7 +147,7 @@ def fewest_for_policy(
     return least, roles(least)
 
 
-def redeveloped(family: RegionFamily, given: Given) -> RegionFamily:
+def redeveloped(family: RegionFamily, given: Development) -> RegionFamily:
     """The guard or path with its predictor fitted on newer rows, and the same rules on distributions from these.
 
     Nothing is chosen again. The training rows of `given` develop it, and its calibration rows are left for the radius.
@@ -178,62 +169,56 @@ def _check_solvable(problem: DecisionProblem, rows: DevelopmentRows) -> None:
         )
 
 
-def _predicted(given: Given, develop: IndexArray) -> tuple[Predictor, DevelopmentRows, IndexArray]:
+def _predicted(given: Development, develop: IndexArray) -> tuple[Predictor, DevelopmentRows, IndexArray]:
     """The predictor for use, development rows with predictions as honest as those of new rows, and which rows they are.
 
     These are other rows than `develop` where the predictor cannot be fitted without a fold of them.
     """
-    predictor, groups = given.make(), None if given.groups is None else given.groups[develop]
-    X, Y = take_rows(given.X, develop), given.Y[develop]
+    predictor, own = given.make(), given.rows.take(develop)
     if not predictor.needs_training:
-        centers = predictor.predict(X)
+        centers = predictor.predict(own.features)
     else:
         try:
-            centers = out_of_fold(given.make, X, Y, _N_FOLDS, groups, given.weights_of(develop))
-            predictor = predictor.fit(X, Y, given.weights_of(develop))
+            centers = out_of_fold(given.make, own.features, own.Y, _N_FOLDS, own.groups, own.weights)
+            predictor = predictor.fit(own.features, own.Y, own.weights)
         except ValueError as error:
             return _from_learning_rows(given, error)
-    return predictor, _development_rows(given, develop, centers, fold_of(len(develop), _N_FOLDS, groups)), develop
+    return predictor, _development_rows(own, centers, fold_of(len(own), _N_FOLDS, own.groups)), develop
 
 
-def _from_learning_rows(given: Given, error: ValueError) -> tuple[Predictor, DevelopmentRows, IndexArray]:
+def _from_learning_rows(given: Development, error: ValueError) -> tuple[Predictor, DevelopmentRows, IndexArray]:
     warn(
         Code.NO_FOLDS,
         f"The predictor cannot be fitted without a fold of the rows ({error}), so the policy is made from the learning "
         "rows alone. A frozen predictor does so without this warning.",
         stacklevel=5,
     )
-    train, learn = given.split.train, given.split.learn
-    predictor = given.make().fit(take_rows(given.X, train), given.Y[train], given.weights_of(train))
-    centers = predictor.predict(take_rows(given.X, learn))
-    groups = None if given.groups is None else given.groups[learn]
-    return predictor, _development_rows(given, learn, centers, fold_of(len(learn), _N_FOLDS, groups)), learn
+    train, learn = given.rows.take(given.split.train), given.rows.take(given.split.learn)
+    predictor = given.make().fit(train.features, train.Y, train.weights)
+    centers, folds = predictor.predict(learn.features), fold_of(len(learn), _N_FOLDS, learn.groups)
+    return predictor, _development_rows(learn, centers, folds), given.split.learn
 
 
-def _forward(given: Given, develop: IndexArray, rows: DevelopmentRows) -> DevelopmentRows:
+def _forward(given: Development, develop: IndexArray, rows: DevelopmentRows) -> DevelopmentRows:
     """The development rows with predictions and folds that look back only; `rows` where they are too few for that."""
-    groups = None if given.groups is None else given.groups[develop]
-    folds = forward_folds(len(develop), groups)
-    if len(develop) < FEWEST_FORWARD or len(np.unique(folds)) == 1:
+    own = given.rows.take(develop)
+    folds = forward_folds(len(own), own.groups)
+    if len(own) < FEWEST_FORWARD or len(np.unique(folds)) == 1:
         return rows
-    X, Y = take_rows(given.X, develop), given.Y[develop]
     if not given.make().needs_training:
-        return _development_rows(given, develop, given.make().predict(X), folds, in_time=True)
+        return _development_rows(own, given.make().predict(own.features), folds, in_time=True)
     try:
-        centers = forward_predictions(given.make, X, Y, folds, groups, given.weights_of(develop))
+        centers = forward_predictions(given.make, own.features, own.Y, folds, own.groups, own.weights)
     except ValueError:  # a predictor that takes four fifths of the rows and not a third of them
         return rows
-    return _development_rows(given, develop, centers, folds, in_time=True)
+    return _development_rows(own, centers, folds, in_time=True)
 
 
-def _development_rows(
-    given: Given, rows: IndexArray, centers: Array, blocks: Indices, *, in_time: bool = False
-) -> DevelopmentRows:
+def _development_rows(rows: Rows, centers: Array, blocks: Indices, *, in_time: bool = False) -> DevelopmentRows:
     kept = evenly_chosen(len(rows), _MOST_ROWS)
-    own = rows[kept]
-    return DevelopmentRows(
-        take_rows(given.X, own), centers[kept], given.Y[own], given.values[own], blocks[kept], in_time
-    )
+    own = rows.take(kept)
+    values = np.zeros((len(own), 0)) if own.parameters is None else own.parameters
+    return DevelopmentRows(own.features, centers[kept], own.Y, values, blocks[kept], in_time)
 
 
 def forward_folds(n: int, groups: Any = None) -> Indices:

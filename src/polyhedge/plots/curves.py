@@ -83,8 +83,8 @@ def cost_curve(
     True
     """
     model = decider.model_
-    outcomes, problem = model.outcomes(X, Y), model.problem
-    placed, values = model.placed(X, parameters, labels=labels), model.values(X, parameters, needed=True)
+    rows, problem = model.read(X, Y, parameters, labels), model.problem
+    outcomes, values, placed = rows.Y, rows.parameters, model.place(rows)
     regions, own = placed.regions, placed.decide()
     scores = regions.scores(outcomes)
     # Rows without a bound or a decision of their own have no say in what the decider's own level costs.

@@ -42,9 +42,9 @@ def cost_directions(decider: RobustDecider, X: Any, parameters: Mapping[Any, Any
     X, parameters : as in `RobustDecider.decide`.
     """
     model = decider.model_
-    at = model.sets.at(model.features(X))
-    values = model.values(X, parameters, needed=True)
-    return directions_around(model.problem, at.shape, model.set_radius, at.centers, at.scales, values)
+    rows = model.read(X, parameters=parameters)
+    at = model.sets.at(rows.features)
+    return directions_around(model.problem, at.shape, model.set_radius, at.centers, at.scales, rows.parameters)
 
 
 def directions_around(

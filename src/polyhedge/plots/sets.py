@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from polyhedge._support.validation import Array, Mask, as_rows
 from polyhedge.estimator import RobustDecider
-from polyhedge.fitting import one_row
 from polyhedge.plots.directions import cost_directions
 from polyhedge.plots.outline import Frame, draw_set, frame_of, placed_set
 from polyhedge.plots.style import BLUE, CYCLE, GREEN, GREY, RED, new_axes, plain, pyplot, tidy
 from polyhedge.problems.checks import check_outcomes
+from polyhedge.rows import one_row
 from polyhedge.sets import Shape
 
 if TYPE_CHECKING:

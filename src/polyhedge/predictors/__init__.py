@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from polyhedge._support.lazy import lazy
 
 if TYPE_CHECKING:
-    from polyhedge.predictors.missing import takes_nan
     from polyhedge.predictors.regressor import (
         FeatureRidge,
         Predictor,
@@ -13,6 +12,7 @@ if TYPE_CHECKING:
         as_predictor,
         out_of_fold,
         paper_features,
+        takes_nan,
     )
 else:  # imported when they are first used
     __getattr__, __dir__ = lazy(__name__)

@@ -1,20 +1,360 @@
-"""Raw data frames: columns of numbers, texts, categories, booleans and dates, with gaps."""
+"""Raw data frames: which columns are features, of what kind, and how rows become numbers and texts."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyhedge._support.alignment import names_of
-from polyhedge._support.validation import Indices
-from polyhedge.predictors.schema import Column, Schema, features_of, part_of
-from polyhedge.predictors.table import IN_PYTHON, Table, listed, values_of
+from polyhedge._support.text import printable
+from polyhedge._support.validation import Array, Indices, Mask
+from polyhedge.predictors.table import (
+    DATE_PARTS,
+    IN_PYTHON,
+    Table,
+    is_dates,
+    listed,
+    part_values,
+    text_of,
+    truth_values,
+    values_of,
+)
 
-__all__ = ["as_table", "is_raw", "number_columns", "oddities", "read_features", "with_gaps"]
+__all__ = [
+    "Column",
+    "Schema",
+    "as_table",
+    "choose_columns",
+    "features_of",
+    "number_columns",
+    "oddities",
+    "outcomes_of",
+    "part_of",
+    "read_features",
+    "reads_columns",
+    "useful_columns",
+]
+
+MISSING = "(missing)"
+# A text column with more levels than this, each seen a few times only, names rows rather than kinds.
+_MOST_LEVELS = 30
+_FEW_ROWS_A_LEVEL = 8
+_MOST_SHOWN = 5
+_HALF = 0.5
+"""Share of the values below which texts among numbers are slips of the pen, and the column is one of numbers."""
+_MOST = 0.8
+"""Share of different texts that look like numbers with a unit from which on the column is taken to mean numbers."""
+# Numbers with a unit, a percent sign or a comma: whoever wrote so many different ones meant numbers.
+_WITH_UNIT = re.compile(r"[€$£]?\s*[+-]?\d+(?:[.,]\d+)*\s*\D{0,4}$")
+# A number this far outside the range of the history, as a share of that range, is worth a note.
+_FAR_OUTSIDE = 0.1
+
+Labels = NDArray[np.object_]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One feature.
+
+    Attributes
+    ----------
+    name : its name in the file.
+    kind : "number" or "category".
+    may_be_missing : whether values were missing in the history, so that the predictor knows how to fill them.
+    levels : the categories of the history.
+    low, high : the range of the numbers in the history.
+    source, part : the column of dates that it is a part of, and which: "weekday", "month" or "hour".
+    """
+
+    name: str
+    kind: str
+    may_be_missing: bool = False
+    levels: tuple[str, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
+    source: str = ""
+    part: str = ""
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Features and outcomes of a history; new rows are read by it.
+
+    Examples
+    --------
+    >>> schema = Schema((Column("load", "number", low=1.0, high=2.0),), ("cost",))
+    >>> Schema.from_json(schema.as_json()) == schema
+    True
+    """
+
+    features: tuple[Column, ...]
+    outcomes: tuple[str, ...]
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features, in the order in which the predictor takes them."""
+        return tuple(column.name for column in self.features)
+
+    @property
+    def source_names(self) -> tuple[str, ...]:
+        """Names of the columns that the features are made of."""
+        return tuple(dict.fromkeys(column.source or column.name for column in self.features))
+
+    def check_columns(self, table: Table) -> None:
+        """Raise where a table has neither a feature nor the dates that it is a part of."""
+        there = set(table.frame.columns)
+        absent = [column.source or column.name for column in self.features if column.name not in there]
+        table.check_columns(list(dict.fromkeys(absent)))
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain lists, numbers and text."""
+        features = [{**asdict(column), "levels": list(column.levels)} for column in self.features]
+        return {"features": features, "outcomes": list(self.outcomes)}
+
+    @classmethod
+    def from_json(cls, stored: dict[str, Any]) -> Schema:
+        """What `as_json` gave."""
+        try:
+            features = [Column(**{**column, "levels": tuple(column["levels"])}) for column in stored["features"]]
+            made = cls(tuple(features), tuple(stored["outcomes"]))
+            made._check()
+            return made
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"The description of the columns is damaged: {error!r}. Fit the model again.") from error
+
+    def _check(self) -> None:
+        names = [*self.feature_names, *self.outcomes, *(level for column in self.features for level in column.levels)]
+        if not all(isinstance(name, str) for name in names):
+            raise TypeError("names must be texts")
+        for column in self.features:
+            if (column.source, column.part) != ("", "") and not (_is_name(column.source) and column.part in DATE_PARTS):
+                raise TypeError(f"the column {column.name!r} is no part of a date")
+            is_range = isinstance(column.low, float) and isinstance(column.high, float)
+            if column.kind not in ("number", "category") or not is_range or type(column.may_be_missing) is not bool:
+                raise TypeError(f"the column {column.name!r} is none that can be read")
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def choose_columns(
+    table: Table,
+    outcomes: Sequence[str],
+    *,
+    features: Sequence[str] | None = None,
+    categorical: Sequence[str] = (),
+    set_aside: Sequence[str] = (),
+) -> tuple[Schema, tuple[str, ...]]:
+    """Find out the features and their kinds; also return what a reader should know about the choice.
+
+    Parameters
+    ----------
+    table : the history.
+    outcomes : names of the outcome columns.
+    features : names of the features; by default all columns that are neither outcomes nor `set_aside`.
+    categorical : features that are categories although they look like numbers.
+    set_aside : columns with another role, such as the time; features only where named in `features`.
+    """
+    _check_roles(table, outcomes, features, categorical)
+    named = features is not None
+    candidates = (
+        features
+        if features is not None
+        else [name for name in table.frame.columns if name not in (*outcomes, *set_aside)]
+    )
+    columns, notes = useful_columns(table, candidates, outcomes, categorical, were_named=named)
+    return Schema(columns, tuple(outcomes)), notes
+
+
+def useful_columns(
+    table: Table,
+    candidates: Sequence[str],
+    outcomes: Sequence[str],
+    categorical: Sequence[str] = (),
+    *,
+    were_named: bool = False,
+) -> tuple[tuple[Column, ...], tuple[str, ...]]:
+    """The columns from which outcomes can be predicted, and why others were left out."""
+    columns, notes = [], []
+    for name in candidates:
+        parts = [] if name in categorical else _date_parts(name, table.frame[name])
+        own = parts or [_as_column(table, name, name in categorical)]
+        raw = {column.name: part_of(table.frame, column) for column in own}
+        is_wanted = were_named or name in categorical
+        reasons = [_useless(table, raw[column.name], column, is_wanted) for column in own]
+        useful = [column for column, reason in zip(own, reasons, strict=True) if not reason]
+        columns += useful
+        notes += [] if useful else [f"Column {name!r} was left out: {reasons[0]}"]
+    if not columns:
+        raise ValueError(
+            f"{table.source} has no feature left to predict {', '.join(outcomes)} from. Bring a column that varies, "
+            f"or {table.ways_out.features}."
+        )
+    return tuple(columns), tuple(notes)
+
+
+def features_of(table: Table, schema: Schema) -> tuple[Any, Labels, Labels]:
+    """The features of a table, why a row cannot be used, and what is odd about it (empty text where nothing is).
+
+    Returns
+    -------
+    X : pandas.DataFrame
+        Numbers as floats and categories as text.
+    reasons, notes : (n,) of str
+    """
+    import pandas as pd
+
+    schema.check_columns(table)
+    reasons, notes = (np.full(len(table), "", dtype=object) for _ in range(2))
+    columns: dict[str, Any] = {}
+    for column in schema.features:
+        read = _read_numbers if column.kind == "number" else _read_levels
+        columns[column.name] = read(part_of(table.frame, column), column, reasons, notes)
+    return pd.DataFrame(columns, index=pd.RangeIndex(len(table))), reasons, notes
+
+
+def outcomes_of(table: Table, outcomes: Sequence[str]) -> Array:
+    """Outcomes (n, d) as numbers, NaN where missing; text among them is an error that names the rows."""
+    table.check_columns(outcomes)
+    return np.column_stack([_numbers(table, name, is_outcome=True) for name in outcomes])
+
+
+def _check_roles(
+    table: Table, outcomes: Sequence[str], features: Sequence[str] | None, categorical: Sequence[str]
+) -> None:
+    if not outcomes:
+        raise ValueError("Name at least one outcome column with --outcomes.")
+    table.check_columns([*outcomes, *(features or ()), *categorical])
+    both = [name for name in outcomes if name in (features or ())]
+    if both:
+        raise ValueError(f"Column {both[0]!r} cannot be an outcome and a feature. Take it out of one of them.")
+    named_twice = [name for name in outcomes if list(outcomes).count(name) > 1]
+    if named_twice:
+        raise ValueError(f"The outcome {named_twice[0]!r} is named twice.")
+
+
+def _as_column(table: Table, name: str, is_category: bool) -> Column:
+    raw = table.frame[name]
+    missing = bool(raw.isna().any())
+    values, is_text = values_of(raw)
+    n_text, n_there = int(is_text.sum()), int(raw.notna().sum())
+    # Beside other words, true and false are two labels among others.
+    is_mixed = n_text > 0 and bool(np.any(truth_values(raw)))
+    if not is_category and not is_mixed and (n_text == 0 or n_text < _HALF * n_there):
+        values = _numbers(table, name)
+        known = values[np.isfinite(values)]
+        low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
+        return Column(name, "number", missing, (), low, high)
+    levels = sorted({str(label) for label in text_of(raw) if label is not None})
+    if not is_category and len(levels) > _MOST_LEVELS and np.mean([bool(_WITH_UNIT.match(x)) for x in levels]) > _MOST:
+        raise ValueError(_complaint(table, name, raw, is_text))
+    return Column(name, "category", missing, tuple(levels))
+
+
+def _useless(table: Table, raw: Any, column: Column, was_named: bool) -> str:
+    """Why a column cannot help to predict; empty if it may."""
+    if not raw.notna().any():
+        return "it has no values."
+    is_constant = column.low == column.high if column.kind == "number" else len(column.levels) == 1
+    if is_constant and not column.may_be_missing:
+        return "it has the same value in every row."
+    if column.kind == "category" and not was_named and _names_rows(column, len(table)):
+        return (
+            f"its {len(column.levels)} different texts in {len(table)} rows look like names or dates, not kinds. "
+            + table.ways_out.names.format(name=column.name)
+        )
+    return ""
+
+
+def _date_parts(name: str, raw: Any) -> list[Column]:
+    """Weekday, month and, where the time of day varies, hour of a column of dates; none for other columns.
+
+    Not the day itself: a predictor cannot have seen the days to come, but it has seen their weekdays and months.
+    """
+    if not is_dates(raw):
+        return []
+    missing = bool(raw.isna().any())
+    hours = part_values(raw, "hour").dropna()
+    columns = [
+        Column(f"{name} ({part})", "category", missing, tuple(sorted(part_values(raw, part).dropna().unique())))
+        for part in ("weekday", "month")
+    ]
+    if len(hours) and hours.min() < hours.max():
+        columns.append(Column(f"{name} (hour)", "number", missing, (), float(hours.min()), float(hours.max())))
+    parts = ("weekday", "month", "hour")
+    return [replace(column, source=name, part=part) for column, part in zip(columns, parts, strict=False)]
+
+
+def part_of(frame: Any, column: Column) -> Any:
+    """The values of a feature: its column, or the part of a column of dates."""
+    is_part = column.part and column.name not in frame.columns
+    return part_values(frame[column.source], column.part) if is_part else frame[column.name]
+
+
+def _names_rows(column: Column, n: int) -> bool:
+    return len(column.levels) > max(_MOST_LEVELS, n / _FEW_ROWS_A_LEVEL)
+
+
+def _numbers(table: Table, name: str, *, is_outcome: bool = False) -> Array:
+    raw = table.frame[name]
+    values, is_text = values_of(raw)
+    if is_text.any():
+        raise ValueError(_complaint(table, name, raw, is_text, is_outcome=is_outcome))
+    return values
+
+
+def _complaint(table: Table, name: str, raw: Any, is_text: Mask, *, is_outcome: bool = False) -> str:
+    """What a user needs to find text among numbers: the rows, the text, and the ways out."""
+    rows = np.flatnonzero(is_text)
+    texts = [str(raw.iloc[row]) for row in rows[:_MOST_SHOWN]]
+    shown = ", ".join(f"row {row + 1} ({text!r})" for row, text in zip(rows, texts, strict=False))
+    more = f" and {len(rows) - _MOST_SHOWN} more" if len(rows) > _MOST_SHOWN else ""
+    kinds = "" if is_outcome else table.ways_out.kinds.format(name=name)
+    hint = table.ways_out.decimal if any("," in text for text in texts) else ""
+    return (
+        f"Column {name!r} of {table.source} must hold numbers, but {len(rows)} of {len(table)} rows hold something "
+        f"else: {shown}{more}{table.ways_out.rows}. Correct them (no units), or {table.ways_out.missing}{kinds}.{hint}"
+    )
+
+
+def _read_numbers(raw: Any, column: Column, reasons: Labels, notes: Labels) -> Array:
+    values, is_text = values_of(raw)
+    for row in np.flatnonzero(is_text):
+        _add(reasons, row, f"{column.name} is not a number: {str(raw.iloc[row])!r}")
+    if not column.may_be_missing:
+        for row in np.flatnonzero(np.isnan(values) & ~is_text):
+            _add(reasons, row, f"{column.name} is missing")
+    margin = _FAR_OUTSIDE * (column.high - column.low)
+    far = (values < column.low - margin) | (values > column.high + margin)
+    for row in np.flatnonzero(far):
+        _add(notes, row, f"{column.name} = {values[row]:.6g} is far outside {column.low:.6g} to {column.high:.6g}")
+    return values
+
+
+def _read_levels(raw: Any, column: Column, reasons: Labels, notes: Labels) -> Labels:
+    labels = text_of(raw)
+    known = set(column.levels)
+    for row, label in enumerate(labels):
+        if label is None:
+            labels[row] = MISSING
+            if not column.may_be_missing:
+                _add(reasons, row, f"{printable(column.name)} is missing")
+        elif label not in known:
+            _add(notes, row, f"{printable(column.name)} = {label!r} was never seen before")
+    return np.asarray(labels, dtype=object)
+
+
+def _add(texts: Labels, row: int | np.integer[Any], text: str) -> None:
+    texts[row] = f"{texts[row]}; {text}" if texts[row] else text
+
+
+# Frames of X
 
 
 def is_raw(X: Any) -> bool:
@@ -27,6 +367,16 @@ def is_raw(X: Any) -> bool:
     (False, True, False)
     """
     return hasattr(X, "select_dtypes") and names_of(X) is not None and not (_are_numbers(X) and _has_no_gaps(X))
+
+
+def reads_columns(X: Any) -> bool:
+    """Whether columns of X have to be read: those of a data frame that holds more than numbers, or gaps.
+
+    So do columns that names do not tell apart, and they are refused; a frame of numbers is like an array.
+    """
+    if not hasattr(X, "select_dtypes"):
+        return False
+    return not X.columns.is_unique or is_raw(X.add_prefix("x") if names_of(X) is None else X)
 
 
 def _are_numbers(X: Any) -> bool:
@@ -81,8 +431,3 @@ def as_table(X: Any, known: Sequence[str] = ()) -> Table:
     if twice:
         raise ValueError(f"X has more than one column {listed(twice)}. Give every column its own name.")
     return Table(frame, "X", ways_out=IN_PYTHON)
-
-
-def with_gaps(table: Table, column: Column) -> Column:
-    """The column, saying whether values of it are missing anywhere in the table."""
-    return replace(column, may_be_missing=bool(part_of(table.frame, column).isna().any()))

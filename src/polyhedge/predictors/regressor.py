@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import lstsq
 from sklearn.base import BaseEstimator, RegressorMixin, clone, is_regressor
+from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import StackingRegressor
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
@@ -23,16 +24,25 @@ from sklearn.multioutput import MultiOutputRegressor
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
 
 from polyhedge._support.alignment import select_columns
 from polyhedge._support.validation import Array, as_finite, as_rows, check_count
 from polyhedge.data import take_rows
 from polyhedge.data.splits import fold_of
-from polyhedge.predictors.missing import takes_nan
-from polyhedge.predictors.weights import check_weights, weight_argument
 
-__all__ = ["FeatureRidge", "Predictor", "all_features", "as_predictor", "out_of_fold", "paper_features", "takes_nan"]
+__all__ = [
+    "FeatureRidge",
+    "Predictor",
+    "all_features",
+    "as_predictor",
+    "check_weights",
+    "out_of_fold",
+    "paper_features",
+    "takes_nan",
+    "takes_sparse",
+    "weight_argument",
+]
 
 _BLOCK = 65_536
 """Rows that a fitted model predicts together: what it needs in between stays in the cache, and within bounds."""
@@ -224,9 +234,6 @@ class FeatureRidge(RegressorMixin, BaseEstimator):
     >>> np.allclose(model.coef_[1, [4, 6]], [0.30, 0.55], atol=0.05)  # x_4 and x_2 ** 2 in the true mean
     True
     """
-
-    # Models in files of version 0.1 do not know this parameter.
-    fit_intercept: bool = False
 
     def __init__(self, penalty: float = 1e-3, features: str = "paper", fit_intercept: bool = False) -> None:
         self.penalty = penalty
@@ -420,3 +427,88 @@ def _check_prediction(values: Any, X: Any, n_outcomes: int, name: str) -> Array:
             f"{name} must have shape (n_samples, n_outcomes) = ({n_samples}, {n_outcomes}), got {values.shape}."
         )
     return as_rows(values, name, n_outcomes)
+
+
+def takes_nan(predictor: Any) -> bool:
+    """Whether a predictor, as the user gave it, says that it fills in missing numbers itself.
+
+    Examples
+    --------
+    >>> from sklearn.ensemble import HistGradientBoostingRegressor
+    >>> takes_nan(HistGradientBoostingRegressor()), takes_nan(None)
+    (True, False)
+    """
+    # Scikit-learn's tags of composed models do not say what their first steps can do.
+    if isinstance(predictor, FrozenEstimator):
+        return takes_nan(predictor.estimator)
+    if isinstance(predictor, Pipeline):
+        return _steps_take_nan([step for _, step in predictor.steps])
+    if isinstance(predictor, ColumnTransformer):
+        return any(takes_nan(transformer) for _, transformer, _ in predictor.transformers)
+    tags = getattr(predictor, "__sklearn_tags__", None)
+    if tags is None:
+        return callable(predictor)
+    return bool(tags().input_tags.allow_nan)
+
+
+def takes_sparse(predictor: Any) -> bool:
+    """Whether a predictor, as the user gave it, says that it takes sparse matrices; a function may.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import Ridge
+    >>> takes_sparse(Ridge()), takes_sparse(None)
+    (True, False)
+    """
+    tags = getattr(predictor, "__sklearn_tags__", None)
+    return callable(predictor) if tags is None else bool(tags().input_tags.sparse)
+
+
+def _steps_take_nan(steps: Sequence[Any]) -> bool:
+    """Whether each step takes what the one before hands on: scalers hand missing numbers on, others fill them in."""
+    for step in steps:
+        if step is None or step == "passthrough":
+            continue
+        if not takes_nan(step):
+            return False
+        if type(step).__module__ != StandardScaler.__module__:
+            return True
+    return True
+
+
+def check_weights(weights: ArrayLike | None, n: int) -> Array | None:
+    """The weights as an array (n,); None where all rows count the same."""
+    if weights is None:
+        return None
+    numbers = as_finite(weights, "sample_weight", ndim=1)
+    if len(numbers) != n or (numbers < 0).any() or not numbers.any():
+        raise ValueError(
+            f"sample_weight must hold {n} numbers of at least zero, one for each row of X and not all zero, got "
+            f"{len(numbers)} numbers from {min(numbers, default=0):g} to {max(numbers, default=0):g}."
+        )
+    return numbers
+
+
+def weight_argument(predictor: Any, weights: Array) -> dict[str, Any]:
+    """What `fit` of a predictor calls these weights; a pipeline hands them to its last step.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.linear_model import Ridge
+    >>> from sklearn.pipeline import make_pipeline
+    >>> list(weight_argument(make_pipeline(Ridge()), np.ones(3)))
+    ['ridge__sample_weight']
+    """
+    if isinstance(predictor, Pipeline):
+        name, last = predictor.steps[-1]
+        return {f"{name}__{key}": value for key, value in weight_argument(last, weights).items()}
+    inner = predictor
+    while hasattr(inner, "estimator") and has_fit_parameter(inner, "sample_weight"):
+        inner = inner.estimator  # one that fits another takes weights only where this one does
+    if not has_fit_parameter(inner, "sample_weight"):
+        raise ValueError(
+            f"sample_weight is for the predictor, but {type(inner).__name__} takes no weights. Leave them out, or use "
+            "a predictor whose fit takes sample_weight."
+        )
+    return {"sample_weight": weights}

@@ -1,7 +1,7 @@
-"""Which predictor does best on the training rows, of tables and of plain numbers.
+"""The automatic choice of a predictor: one cross-fitted selection on the training rows, of tables and of numbers.
 
-For tables they are scikit-learn pipelines that fill gaps, encode categories and fit all outcomes. Every type in them is
-scikit-learn's own or the smooth ridge, so that a fitted one can be saved without pickle and loaded by an allow-list.
+For tables, predictors are scikit-learn pipelines that fill gaps, encode categories and fit all outcomes. Every type in
+them is scikit-learn's own or `FeatureRidge`, so that a fitted one can be saved without pickle.
 """
 
 from __future__ import annotations
@@ -21,46 +21,117 @@ from sklearn.multioutput import MultiOutputRegressor
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from polyhedge._support.alignment import names_of
 from polyhedge._support.tolerances import TIE
 from polyhedge._support.validation import Array, Indices, as_finite, numbers_of
-from polyhedge.data import take_rows
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.predictors import PREDICTORS
-from polyhedge.predictors.raw_columns import as_table, is_raw, read_features, with_gaps
-from polyhedge.predictors.regressor import FeatureRidge
-from polyhedge.predictors.schema import Schema, useful_columns
-from polyhedge.predictors.weights import weight_argument
+from polyhedge.predictors.raw_columns import Schema, as_table, part_of, read_features, reads_columns, useful_columns
+from polyhedge.predictors.regressor import FeatureRidge, weight_argument
+from polyhedge.rows import Rows
 
-__all__ = [
-    "Prepared",
-    "choose_for_numbers",
-    "choose_predictor",
-    "is_auto",
-    "is_made_here",
-    "make_predictor",
-    "prepare",
-    "reads_columns",
-    "takes_frame",
-]
+__all__ = ["Prepared", "choose_predictor", "is_auto", "is_made_here", "make_predictor", "prepare", "takes_frame"]
 
 COMPARED = ("smooth-ridge", "ridge", "forest", "boosting")
-"""What takes part in the selection, the first among equals first."""
+"""The candidates of the selection; of equal ones the first wins."""
 _MOST_CATEGORIES = 30
-"""Kinds of a column that get a column of their own; rarer ones share one."""
-_TRIED_ROWS = 200
-"""Rows on which a regressor shows whether it takes columns as they are: one of each kind would do."""
+"""Categories of a column that get an indicator each; rarer ones share one."""
 _BEFORE_OWN = "columns for a model of one's own"
 """Step before a user's own model, by which files know it."""
 _PREPARED = 'columns prepared as with "auto": numbers standardised, gaps filled, texts and parts of dates one-hot'
-_MOST_ROWS = 2000
-"""Rows on which predictors are compared: a choice between four needs no more."""
-_N_FOLDS = 3
-"""The fewest folds that train on most of the rows."""
-_BITS = 32
-"""Bits of a column's spread that the selection sees: the rest is below any noise, and other units would change it."""
-# From hardly any shrinkage to nearly all, a step of ten each: features are standardised.
-_RIDGE_PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """Features that a predictor can take, and the predictor.
+
+    Attributes
+    ----------
+    features : of all rows; of a raw frame, as numbers and texts.
+    template : the predictor, not fitted; None for the smooth ridge that `as_predictor` makes.
+    notes : what was chosen, prepared and left out, and why.
+    schema : the columns of a raw frame; None for numbers.
+    """
+
+    features: Any
+    template: Any
+    notes: dict[str, str]
+    schema: Schema | None = None
+
+
+def is_auto(predictor: Any) -> bool:
+    """Whether a predictor, as the user gave it, is one of ours: to be chosen, or given by its name."""
+    return isinstance(predictor, str) and predictor in ("auto", *PREDICTORS)
+
+
+def prepare(rows: Rows, train: Indices, outcomes: Sequence[str], seed: int, own: Any = None) -> Prepared:
+    """Read rows, and choose a predictor by cross-fitting on the training rows, or take `own`, a model or a name.
+
+    Kinds of columns, their levels and the predictor come from the training rows. Other rows say only where values may
+    be missing, which decides no prediction: a gap is filled from the training rows.
+    """
+    X = rows.features
+    named = (own, "as asked") if isinstance(own, str) and own != "auto" else None
+    if not reads_columns(X):
+        name, reason = named or choose_predictor(None, rows.take(train), seed)
+        model = None if name == "smooth-ridge" else _model(name, seed)
+        template = make_pipeline(StandardScaler(), model) if name == "ridge" else model
+        return Prepared(X, template, {"chosen predictor": f"{name} ({reason})"})
+    table = as_table(X)
+    history = replace(table, frame=table.frame.iloc[train])
+    categories = [str(name) for name, dtype in table.frame.dtypes.items() if dtype == "category"]
+    columns, left_out = useful_columns(history, list(table.frame.columns), outcomes, categories)
+    with_gaps = [replace(column, may_be_missing=bool(part_of(table.frame, column).isna().any())) for column in columns]
+    schema = Schema(tuple(with_gaps), tuple(outcomes))
+    features = read_features(X, schema)
+    notes = {"left out": " ".join(left_out)} if left_out else {}
+    if own is not None and not isinstance(own, str):
+        pipeline = Pipeline([(_BEFORE_OWN, _columns(schema)), ("model", own)])
+        return Prepared(features, pipeline, {"prepared columns": _PREPARED} | notes, schema)
+    name, reason = named or choose_predictor(schema, replace(rows, features=features).take(train), seed)
+    notes = {"chosen predictor": f"{name} ({reason})"} | notes
+    return Prepared(features, make_predictor(name, schema, random_state=seed), notes, schema)
+
+
+def choose_predictor(schema: Schema | None, rows: Rows, random_state: int | None = None) -> tuple[str, str]:
+    """The best of smooth ridge, ridge, forest and boosting by cross-validation, and why; `schema` is that of a table.
+
+    The rows are training rows: the choice is part of the training, so it costs no guarantee. The score is the mean
+    squared error over outcomes, each in units of its variance; rows count by their weights.
+
+    Examples
+    --------
+    >>> from polyhedge.data import make_synthetic
+    >>> choose_predictor(None, Rows(*make_synthetic(300, rng=np.random.default_rng(0))), random_state=0)[0]
+    'smooth-ridge'
+    """
+    n_folds, most_rows = 3, 2000  # the fewest folds that train on most of the rows; a choice of four needs no more rows
+    if len(rows) > most_rows:
+        chosen = np.random.default_rng(random_state).choice(len(rows), most_rows, replace=False)
+        rows = rows.take(np.sort(chosen))
+    groups = rows.groups
+    if (len(rows) if groups is None else len(np.unique(groups))) < 2 * n_folds:
+        return "smooth-ridge" if schema is None else "ridge", "too few training rows to compare"
+    folds = KFold(n_folds, shuffle=True, random_state=random_state) if groups is None else GroupKFold(n_folds)
+    X = _standardised(as_finite(rows.features, "X", ndim=2)) if schema is None else rows.features
+    Y, errors = _standardised(rows.Y), {}
+    for name in COMPARED:
+        model = _for_all(_model(name, random_state), name, Y.shape[1])
+        candidate = make_pipeline(StandardScaler() if schema is None else _columns(schema), model)
+        target = Y[:, 0] if Y.shape[1] == 1 else Y
+        params = {} if rows.weights is None else weight_argument(candidate, rows.weights)
+        predicted = cross_val_predict(candidate, X, target, groups=groups, cv=folds, params=params).reshape(Y.shape)
+        errors[name] = float(np.average((Y - predicted) ** 2, axis=0, weights=rows.weights).mean())
+    best = next(name for name in errors if errors[name] <= min(errors.values()) + TIE)
+    compared = ", ".join(f"{name} {error:.3g}" for name, error in errors.items())
+    return best, f"share of the variance left unexplained in cross-validation on the training rows: {compared}"
+
+
+def _standardised(rows: Array) -> Array:
+    """Columns of mean 0 and variance 1: the same choice in every unit."""
+    spread = rows.std(axis=0)
+    scaled = (rows - rows.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    # Trees split between numbers: rounding that depends on the unit must not choose among equal splits.
+    return np.asarray(np.round(scaled, 9))
 
 
 def make_predictor(name: str, schema: Schema, *, random_state: int | None = None) -> Pipeline:
@@ -79,7 +150,7 @@ def make_predictor(name: str, schema: Schema, *, random_state: int | None = None
 
     Examples
     --------
-    >>> from polyhedge.predictors.schema import Column
+    >>> from polyhedge.predictors.raw_columns import Column
     >>> schema = Schema((Column("load", "number"),), ("cost",))
     >>> make_predictor("ridge", schema).steps[-1][1]
     RidgeCV(alphas=(0.01, 0.1, 1.0, 10.0, 100.0, 1000.0))
@@ -90,223 +161,21 @@ def make_predictor(name: str, schema: Schema, *, random_state: int | None = None
     return Pipeline([("columns", _columns(schema)), ("model", model)])
 
 
-def is_made_here(predictor: Any) -> bool:
-    """Whether columns of a predictor, fitted or not, are prepared here: told by its steps, whatever users call theirs.
-
-    Files know it by the same token, so that a pipeline of the same steps with the same settings is taken for one too.
-
-    Examples
-    --------
-    >>> is_made_here(Pipeline([("columns", StandardScaler()), ("model", LinearRegression())]))
-    False
-    """
-    steps = list(getattr(predictor, "steps", ()))
-    names = [name for name, _ in steps]
-    if names not in (["columns", "model"], [_BEFORE_OWN, "model"]) or not isinstance(steps[0][1], ColumnTransformer):
-        return False
-    model = steps[1][1]
-    one = model.estimator if isinstance(model, MultiOutputRegressor) else model
-    is_known = names[0] == _BEFORE_OWN or isinstance(one, _MODELS)
-    return is_known and all(_is_part(name, part) for name, part, _ in steps[0][1].transformers)
-
-
-@dataclass(frozen=True, eq=False)
-class Prepared:
-    """Rows that a predictor can take, and the predictor that does best on the training rows.
-
-    Attributes
-    ----------
-    X : the features; of a raw frame, as numbers and texts.
-    template : the predictor, not fitted; None for the smooth ridge that `as_predictor` makes.
-    said : what was chosen and why, what was left out and why.
-    schema : which columns a raw frame's features are of.
-    """
-
-    X: Any
-    template: Any
-    said: dict[str, str]
-    schema: Schema | None = None
-
-
-def is_auto(predictor: Any) -> bool:
-    """Whether a predictor, as the user gave it, is one of ours: to be chosen, or given by its name."""
-    return isinstance(predictor, str) and predictor in ("auto", *PREDICTORS)
-
-
-def reads_columns(X: Any) -> bool:
-    """Whether columns of X have to be understood: those of a data frame that holds more than numbers, or gaps.
-
-    So do columns that names do not tell apart, and they are refused; a frame of numbers is like an array.
-    """
-    if not hasattr(X, "select_dtypes"):
-        return False
-    return not X.columns.is_unique or is_raw(X.add_prefix("x") if names_of(X) is None else X)
-
-
-def takes_frame(predictor: Any, X: Any, Y: Array, train: Indices) -> bool:
-    """Whether a user's own regressor takes a raw frame as it is: it says so of gaps, and is tried on some rows.
-
-    One that holds a `ColumnTransformer` prepares columns itself, and says what is wrong with them.
-    """
-    parts = predictor.template.get_params().values() if hasattr(predictor.template, "get_params") else ()
-    if any(isinstance(part, ColumnTransformer) for part in parts):
-        return True
-    numbers = numbers_of(X)
-    if not predictor.takes_nan and numbers is not None and np.isnan(numbers).any():
-        return False
-    some = train[evenly_chosen(len(train), _TRIED_ROWS)]
-    with catch_warnings():
-        simplefilter("ignore")
-        try:
-            predictor.fit(take_rows(X, some), Y[some])
-        except Exception:  # in whatever way a library refuses texts and dates
-            return False
-    return True
-
-
-def prepare(
-    X: Any,
-    Y: Array,
-    outcomes: Sequence[str],
-    train: Indices,
-    groups: Any,
-    random_state: int,
-    weights: Array | None = None,
-    own: Any = None,
-) -> Prepared:
-    """Read rows, and choose one of ours by cross-validation, or take `own`, a model or the name of one of ours.
-
-    Kinds of columns, their levels and the predictor come from the training rows. Other rows say only where values may
-    be missing, which decides no prediction: a gap is filled from the training rows.
-    """
-    its_groups, its_weights = (None if part is None else part[train] for part in (groups, weights))
-    named = (own, "as asked") if isinstance(own, str) and own != "auto" else None
-    if not reads_columns(X):
-        name, reason = named or choose_for_numbers(take_rows(X, train), Y[train], its_groups, random_state, its_weights)
-        return Prepared(X, _for_numbers(name, random_state), {"chosen predictor": f"{name} ({reason})"})
-    table = as_table(X)
-    history = replace(table, frame=table.frame.iloc[train])
-    categories = [str(name) for name, dtype in table.frame.dtypes.items() if dtype == "category"]
-    columns, notes = useful_columns(history, list(table.frame.columns), outcomes, categories)
-    schema = Schema(tuple(with_gaps(table, column) for column in columns), tuple(outcomes))
-    features = read_features(X, schema)
-    left_out = {"left out": " ".join(notes)} if notes else {}
-    if own is not None and not isinstance(own, str):
-        pipeline = Pipeline([(_BEFORE_OWN, _columns(schema)), ("model", own)])
-        return Prepared(features, pipeline, {"prepared columns": _PREPARED} | left_out, schema)
-    name, reason = named or choose_predictor(
-        schema, features.iloc[train], Y[train], groups=its_groups, random_state=random_state, weights=its_weights
-    )
-    said = {"chosen predictor": f"{name} ({reason})"} | left_out
-    return Prepared(features, make_predictor(name, schema, random_state=random_state), said, schema)
-
-
-def choose_predictor(
-    schema: Schema,
-    X: Any,
-    Y: Array,
-    *,
-    groups: Any = None,
-    random_state: int | None = None,
-    weights: Array | None = None,
-) -> tuple[str, str]:
-    """The best of smooth ridge, ridge, forest and boosting for a table by cross-validation, and why.
-
-    Training rows only: the choice is part of the training, so it costs no guarantee. The error is the mean square
-    over outcomes, each in units of its variance; rows count by their weights.
-    """
-
-    def make(name: str) -> Any:
-        return make_predictor(name, schema, random_state=random_state)
-
-    return _best(make, X, Y, groups, random_state, weights, "ridge")
-
-
-def choose_for_numbers(
-    X: Any, Y: Array, groups: Any = None, random_state: int | None = None, weights: Array | None = None
-) -> tuple[str, str]:
-    """The best of the same for rows of numbers, and why.
-
-    Examples
-    --------
-    >>> from polyhedge.data import make_synthetic
-    >>> choose_for_numbers(*make_synthetic(300, rng=np.random.default_rng(0)), random_state=0)[0]
-    'smooth-ridge'
-    """
-
-    def make(name: str) -> Any:
-        model = _model(name, random_state)
-        return make_pipeline(StandardScaler(), _for_all(model, name, Y.shape[1]))
-
-    return _best(make, _in_own_units(as_finite(X, "X", ndim=2)), Y, groups, random_state, weights, "smooth-ridge")
-
-
-def _best(
-    make: Callable[[str], Any],
-    X: Any,
-    Y: Array,
-    groups: Any,
-    random_state: int | None,
-    weights: Array | None,
-    otherwise: str,
-) -> tuple[str, str]:
-    """The selection; `otherwise` is taken where there are too few rows for one."""
-    if len(X) > _MOST_ROWS:
-        chosen = np.sort(np.random.default_rng(random_state).choice(len(X), _MOST_ROWS, replace=False))
-        X, Y, groups = take_rows(X, chosen), Y[chosen], None if groups is None else groups[chosen]
-        weights = None if weights is None else weights[chosen]
-    n_blocks = len(X) if groups is None else len(np.unique(groups))
-    if n_blocks < 2 * _N_FOLDS:
-        return otherwise, "too few training rows to compare"
-    folds = KFold(_N_FOLDS, shuffle=True, random_state=random_state) if groups is None else GroupKFold(_N_FOLDS)
-    Y = _in_own_units(Y)
-    errors = {}
-    for name in COMPARED:
-        pipeline = make(name)
-        target = Y[:, 0] if Y.shape[1] == 1 else Y
-        params = {} if weights is None else weight_argument(pipeline, weights)
-        predicted = cross_val_predict(pipeline, X, target, groups=groups, cv=folds, params=params).reshape(Y.shape)
-        squares = np.average((Y - predicted) ** 2, axis=0, weights=weights)
-        errors[name] = float(squares.mean())
-    best = next(name for name in errors if errors[name] <= min(errors.values()) + TIE)
-    compared = ", ".join(f"{name} {error:.3g}" for name, error in errors.items())
-    return best, f"share of the variance left unexplained in cross-validation on the training rows: {compared}"
-
-
-def _in_own_units(rows: Array) -> Array:
-    """Columns of mean 0 and variance 1: the same numbers, and with them the same choice, in every unit."""
-    middle, spread = rows.mean(axis=0), rows.std(axis=0)
-    scaled = (rows - middle) / np.where(spread > 0, spread, 1.0)
-    return np.asarray(np.round(scaled * 2.0**_BITS) * 2.0**-_BITS)
-
-
-def _for_numbers(name: str, random_state: int) -> Any:
-    """A predictor of numbers, not fitted; trees need no scaling."""
-    if name == "smooth-ridge":
-        return None
-    model = _model(name, random_state)
-    return make_pipeline(StandardScaler(), model) if name == "ridge" else model
-
-
 def _for_all(model: Any, name: str, n_outcomes: int) -> Any:
     """The model for all outcomes: boosting is fitted once for each."""
     return MultiOutputRegressor(model) if name == "boosting" and n_outcomes > 1 else model
 
 
 def _model(name: str, random_state: int | None) -> Any:
-    if name == "smooth-ridge":
-        return FeatureRidge(penalty=1.0, features="all", fit_intercept=True)
-    if name == "linear":
-        return LinearRegression()
-    if name == "ridge":
-        return RidgeCV(alphas=_RIDGE_PENALTIES)
-    if name == "forest":
-        return RandomForestRegressor(min_samples_leaf=2, random_state=random_state)
-    return GradientBoostingRegressor(subsample=0.8, random_state=random_state)
-
-
-_MODELS = (FeatureRidge, LinearRegression, RidgeCV, RandomForestRegressor, GradientBoostingRegressor)
-"""What `_model` makes."""
+    makers: dict[str, Callable[[], Any]] = {
+        "smooth-ridge": lambda: FeatureRidge(penalty=1.0, features="all", fit_intercept=True),
+        "linear": LinearRegression,
+        # From hardly any shrinkage to nearly all, a step of ten each: features are standardised.
+        "ridge": lambda: RidgeCV(alphas=(0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)),
+        "forest": lambda: RandomForestRegressor(min_samples_leaf=2, random_state=random_state),
+        "boosting": lambda: GradientBoostingRegressor(subsample=0.8, random_state=random_state),
+    }
+    return makers[name]()
 
 
 def _columns(schema: Schema) -> ColumnTransformer:
@@ -325,9 +194,52 @@ def _columns(schema: Schema) -> ColumnTransformer:
     return ColumnTransformer([part for part in parts if part[2]])
 
 
+def is_made_here(predictor: Any) -> bool:
+    """Whether columns of a predictor, fitted or not, are prepared here, by the names and types of its steps.
+
+    Files know it by the same token, so that a pipeline of the same steps with the same settings counts as one too.
+
+    Examples
+    --------
+    >>> is_made_here(Pipeline([("columns", StandardScaler()), ("model", LinearRegression())]))
+    False
+    """
+    steps = list(getattr(predictor, "steps", ()))
+    names = [name for name, _ in steps]
+    if names not in (["columns", "model"], [_BEFORE_OWN, "model"]) or not isinstance(steps[0][1], ColumnTransformer):
+        return False
+    model = steps[1][1]
+    one = model.estimator if isinstance(model, MultiOutputRegressor) else model
+    ours = (FeatureRidge, LinearRegression, RidgeCV, RandomForestRegressor, GradientBoostingRegressor)
+    return (names[0] == _BEFORE_OWN or isinstance(one, ours)) and all(
+        _is_part(name, part) for name, part, _ in steps[0][1].transformers
+    )
+
+
 def _is_part(name: str, part: Any) -> bool:
     """Whether a part of columns is as `_columns` makes it."""
     if name == "categories":
         return isinstance(part, OneHotEncoder) and part.max_categories == _MOST_CATEGORIES and not part.sparse_output
     kind = {"numbers": StandardScaler, "numbers with gaps": Pipeline}.get(name)
     return kind is not None and isinstance(part, kind)
+
+
+def takes_frame(predictor: Any, rows: Rows, train: Indices) -> bool:
+    """Whether a user's own regressor takes a raw frame as it is: it says so of gaps, and is tried on some rows.
+
+    One that holds a `ColumnTransformer` prepares columns itself, and says what is wrong with them.
+    """
+    parts = predictor.template.get_params().values() if hasattr(predictor.template, "get_params") else ()
+    if any(isinstance(part, ColumnTransformer) for part in parts):
+        return True
+    numbers = numbers_of(rows.features)
+    if not predictor.takes_nan and numbers is not None and np.isnan(numbers).any():
+        return False
+    some = rows.take(train[evenly_chosen(len(train), 200)])  # one row of each kind would do
+    with catch_warnings():
+        simplefilter("ignore")
+        try:
+            predictor.fit(some.features, some.Y)
+        except Exception:  # in whatever way a library refuses texts and dates
+            return False
+    return True

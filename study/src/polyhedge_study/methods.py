@@ -38,6 +38,7 @@ from polyhedge.learners import (
 from polyhedge.learners.samples import unless_interrupted
 from polyhedge.predictors.regressor import as_predictor
 from polyhedge.regions import LearnedSet
+from polyhedge.rows import Rows
 from polyhedge.sets import mean_volume
 from polyhedge_study.baselines import (
     bonferroni_box,
@@ -149,8 +150,7 @@ def _learned_from(
     more, predicted = training_rows_to_learn_from(
         learner,
         lambda: as_predictor(task.predictor, task.problem.n_outcomes),
-        task.X,
-        task.Y,
+        Rows(task.X, task.Y),
         Split(task.split.train, rows, np.zeros(0, dtype=np.int64)),
     )
     rows, centers = np.concatenate([more, rows]), np.vstack([predicted, centers])

@@ -71,9 +71,9 @@ def scored_days(table: Table | None = None) -> ScoredDays:
     decider = RobustDecider(problem, forecast, guarantee="cost", split="time", random_state=0)
     decider.fit(X, Y, train=years <= 2017, learn=years == 2018, calibrate=years == 2019)
     model, since = decider.model_, years >= 2020
-    regions: Any = model.placed(X[since]).regions
+    regions: Any = model.place(model.read(X[since])).regions
     return ScoredDays(
-        model.scores(X[years == 2019], Y[years == 2019]),
+        model.scores(model.read(X[years == 2019], Y[years == 2019])),
         regions.scores(Y[since].to_numpy()),
         regions.planned.v,
         pd.DatetimeIndex(X.index[since]).to_period("M").astype(str),

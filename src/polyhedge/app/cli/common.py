@@ -51,10 +51,10 @@ def sources_in_words(sources: Sources) -> str:
 
 def seen_before(decider: RobustDecider, rows: TableRows) -> list[Any]:
     """Whether rows trained or shaped the model: then its coverage on them is not to be trusted."""
-    from polyhedge.diagnosing import row_hashes, seen_diagnostic, seen_rows
+    from polyhedge.diagnostics import fresh_rows_diagnostic
 
     model = decider.model_
-    return seen_diagnostic(seen_rows(model), row_hashes(model.features(rows.X), model.outcomes(rows.X, rows.Y)))
+    return fresh_rows_diagnostic(model, model.read(rows.X, rows.Y, to_score=True))
 
 
 def n_units(decider: RobustDecider, record: FitRecord) -> int:

@@ -172,10 +172,10 @@ def fit(
     )
     from polyhedge.calibration.labels import with_values
     from polyhedge.calibration.named import calibrator_named
-    from polyhedge.diagnosing import DiagnosticWarning
+    from polyhedge.diagnostics import DiagnosticWarning
     from polyhedge.estimator import RobustDecider
     from polyhedge.io.fit_record import FitRecord
-    from polyhedge.predictors.schema import choose_columns
+    from polyhedge.predictors.raw_columns import choose_columns
 
     _check_split_options(time_column, starts, gap, shares)
     table, decided = reading.table(data), read_problem(problem, uncertain)

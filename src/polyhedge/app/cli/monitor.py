@@ -12,6 +12,7 @@ from warnings import catch_warnings, simplefilter
 
 import typer
 
+from polyhedge._support.alignment import row_keys
 from polyhedge._support.files import check_writable, replace_file
 from polyhedge._support.progress import progress
 from polyhedge.app.cli.app import app, say
@@ -27,7 +28,6 @@ from polyhedge.app.cli.options import (
     names_in,
     with_bundles,
 )
-from polyhedge.monitoring.row_keys import row_keys
 
 if TYPE_CHECKING:
     from polyhedge.app.rows import TableRows
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from polyhedge.io.fit_record import FitRecord
     from polyhedge.model import Model
     from polyhedge.monitoring.log import OutcomeLog
-    from polyhedge.monitoring.monitor import Followed
+    from polyhedge.monitoring.monitor import Monitoring
     from polyhedge.predictors.table import Table
 
 LogFile = Annotated[Path | None, typer.Option(help="SQLite database; MODEL.outcomes.db beside the model by default.")]
@@ -141,7 +141,7 @@ def log_path(model: Path) -> Path:
 
 
 def _tell_since(
-    model: Model, followed: Followed, as_json: bool, counts: dict[str, Any], diagnostics: Sequence[str]
+    model: Model, followed: Monitoring, as_json: bool, counts: dict[str, Any], diagnostics: Sequence[str]
 ) -> None:
     coverage, alarm = followed.coverage, followed.alarm
     if as_json:
@@ -307,7 +307,7 @@ def _newer_rows(
 @contextmanager
 def _quietly() -> Iterator[None]:
     """Diagnoses are told at the end, with what the table adds."""
-    from polyhedge.diagnosing import DiagnosticWarning
+    from polyhedge.diagnostics import DiagnosticWarning
 
     with catch_warnings():
         simplefilter("ignore", DiagnosticWarning)

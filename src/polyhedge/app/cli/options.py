@@ -194,7 +194,7 @@ class Opening:
 
     def model(self, path: Path) -> RobustDecider:
         """A fitted decider, also one that Python code has saved."""
-        from polyhedge.loading import load
+        from polyhedge.estimator import load
 
         with opened(path):
             coded = None if self.problem is None else read_problem(self.problem)

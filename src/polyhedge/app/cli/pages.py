@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from polyhedge.app.report.model import ModelDetails
     from polyhedge.app.rows import TableRows
     from polyhedge.estimator import RobustDecider
-    from polyhedge.predictors.schema import Schema
+    from polyhedge.predictors.raw_columns import Schema
     from polyhedge.predictors.table import Table
 
 _SUFFIXES = (".png", ".svg", ".pdf")

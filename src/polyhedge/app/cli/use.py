@@ -94,7 +94,7 @@ def decide(
     from polyhedge.app.rows import labels_of, parameters_of
     from polyhedge.calibration import reads_weights
     from polyhedge.decisions import no_decisions
-    from polyhedge.predictors.schema import features_of
+    from polyhedge.predictors.raw_columns import features_of
 
     target = None if out == "-" else check_target(out)
     decider, record = opening.model_and_record(model)

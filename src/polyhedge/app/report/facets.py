@@ -14,13 +14,12 @@ from polyhedge.calibration import Radii
 from polyhedge.calibration.labels import takes_labels
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.estimator import RobustDecider
-from polyhedge.fitting import n_rows_of
-from polyhedge.model import Model
+from polyhedge.model import Model, promise_of
 from polyhedge.plots.sets import name_outcomes
 from polyhedge.robust import Decisions
 from polyhedge.robust.counterpart import Counterpart
+from polyhedge.rows import n_rows_of
 from polyhedge.sets import Polyhedron, Shape
-from polyhedge.summary import promise_of
 
 __all__ = ["Facet", "facets", "facets_in_words", "policy_in_words", "promise_in_words"]
 
@@ -202,7 +201,7 @@ def _radii(model: Model, X: Any, labels: Any) -> Array:
     """The calibrated radius (N,) of each row; the largest where `labels` would tell and is not given."""
     if labels is None and takes_labels(model.radii):
         return np.full(n_rows_of(X), model.radii.radius)
-    return model.radii.at(model.rows(X, labels))
+    return model.place(model.read(X, None, None, labels, to_score=True)).radii
 
 
 def _set_radii(model: Model, radii: Array) -> Array:
@@ -235,7 +234,7 @@ def _binding(
     features, calibrated = model.features(X), _radii(model, X, labels)
     placed, radii = model.sets.at(features), _set_radii(model, calibrated)
     if model.problem.parameters or not model.problem.structure.has_pieces:
-        values = model.values(X, parameters, needed=True)
+        values = model.read(X, parameters=parameters).parameters
         decisions = model.family.at(features, values).decide(calibrated) if decisions is None else decisions
         decided = np.isfinite(decisions.worst_outcome).all(axis=1)
         return _tight(polyhedron, radii[decided], placed.residuals(decisions.worst_outcome)[decided])

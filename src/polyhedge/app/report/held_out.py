@@ -16,13 +16,13 @@ from polyhedge.app.report.pictures import bound_picture
 from polyhedge.app.rows import TableRows, observed
 from polyhedge.calibration import is_marginal
 from polyhedge.data import take_rows
-from polyhedge.diagnosing import row_hashes, seen_diagnostic, seen_rows
 from polyhedge.diagnostics import Code as DiagnosticCode
-from polyhedge.diagnostics import is_about
+from polyhedge.diagnostics import fresh_rows_diagnostic, is_about
 from polyhedge.estimator import RobustDecider
 from polyhedge.evaluation import Evaluation, Proportion, RowMeasures, estimate
+from polyhedge.model import chosen_predictor, held_in_words
 from polyhedge.problems.written import formulas_by_name, units_text
-from polyhedge.summary import chosen_predictor, held_in_words
+from polyhedge.rows import Rows
 
 __all__ = ["HeldOut", "decided_rows", "formulas", "in_short", "observe", "observed_blocks", "own_warnings"]
 
@@ -89,7 +89,7 @@ def observe(
     parameters = {} if parameters is None else parameters
     rows = TableRows(X, outcomes, np.arange(len(outcomes)), groups, None, parameters, labels, ())
     seen = observed(decider, rows, n_units, volume=False)
-    known = seen_diagnostic(seen_rows(model), row_hashes(model.features(X), outcomes))
+    known = fresh_rows_diagnostic(model, Rows(model.features(X), outcomes))
     return HeldOut(
         X=X,
         Y=outcomes,

@@ -51,10 +51,10 @@ from polyhedge.data.splits import IndexArray, evenly_chosen
 from polyhedge.diagnostics import Code as DiagnosticCode
 from polyhedge.diagnostics import is_about
 from polyhedge.estimator import RobustDecider
-from polyhedge.fitting import n_rows_of
 from polyhedge.plots.sets import name_outcomes
 from polyhedge.problems.decision_problem import Curvature, DecisionProblem
 from polyhedge.problems.parameters import by_row, parameter_rows
+from polyhedge.rows import n_rows_of
 
 __all__ = ["ModelDetails", "model_page", "model_report"]
 

@@ -13,7 +13,7 @@ from polyhedge.app.report.page import Block, Card, Cards, Cell, Column, Note, Pa
 from polyhedge.app.report.pictures import draw
 from polyhedge.monitoring.backtest import Backtest, in_days
 from polyhedge.monitoring.log import LoggedRow
-from polyhedge.monitoring.monitor import Followed
+from polyhedge.monitoring.monitor import Monitoring
 from polyhedge.plots.style import BLUE, GREY, ORANGE, RED, plain, tidy
 
 __all__ = ["backtest_report", "followed_report"]
@@ -26,7 +26,7 @@ _WIDE = (8.4, 3.4)
 
 def followed_report(
     title: str,
-    followed: Followed,
+    followed: Monitoring,
     history: Sequence[LoggedRow],
     radius: float,
     cost_unit: str = "",
@@ -78,7 +78,7 @@ def followed_report(
     return Page(title, lead, sections).html()
 
 
-def _coverage_picture(followed: Followed) -> list[Block]:
+def _coverage_picture(followed: Monitoring) -> list[Block]:
     row = np.flatnonzero(followed.has_bound) + 1
     covered, n = ~followed.missed[row - 1], len(row)
     if not n:
