@@ -16,7 +16,6 @@ from polyhedge.learners.paper.boxes import (
     PcaBox,
     RotatedBoxGrid,
     at_learning_radius,
-    box,
     box_volume,
     rotated_boxes,
 )
@@ -131,15 +130,6 @@ def _simplex_worst_case(vertices, centers):
     t = np.concatenate([[0.0, 1.0], crossings[(crossings > 0) & (crossings < 1)]])
     z = np.column_stack([t, 1 - t])
     return ((z @ vertices.T).max(axis=1) + centers @ z.T).min(axis=1).mean()
-
-
-def test_grid_of_more_dimensions_contains_the_axes_and_depends_on_the_seed_only():
-    residuals, _ = learning_data(d=3)
-    first, again, other = (rotated_boxes(residuals, 3, 2, 4.0, np.random.default_rng(seed)) for seed in (0, 0, 1))
-    assert np.array_equal(first[0].W, box(np.eye(3), residuals).W)
-    assert all(np.array_equal(a.W, b.W) for a, b in zip(first, again, strict=True))
-    assert not np.array_equal(first[-1].W, other[-1].W)
-    assert len(first) == 6
 
 
 @pytest.mark.parametrize("after", [0, 1, 5])
@@ -288,10 +278,3 @@ def test_one_sided_box_of_a_cost_that_ignores_outcomes_is_a_box():
     assert result.detail.startswith("0 of 4")
     assert result.set.n_facets == 4
     assert result.set.is_bounded
-
-
-@pytest.mark.parametrize("learner", LEARNERS, ids=str)
-def test_estimator_accepts_every_box_learner(learner):
-    X, Y = ph.data.make_synthetic(200, rng=np.random.default_rng(0))
-    decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), learner=learner, random_state=0)
-    assert np.isfinite(decider.fit(X, Y).decide(X[:3]).cost_bound).all()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import polyhedge as ph
-from polyhedge.learners import CCG, Auto, Certified, OneSidedBox, Samples, Scenario, lower_bound
+from polyhedge.learners import CCG, Certified, OneSidedBox, Samples, Scenario, lower_bound
 from polyhedge.solvers.program import Status
 
 _CLOCK = time.perf_counter
@@ -71,20 +71,6 @@ def test_a_learner_does_not_depend_on_the_clock(name, other_clock):
     assert (first.objective, first.lower_bound, first.status) == (second.objective, second.lower_bound, second.status)
     assert np.array_equal(first.set.W, second.set.W)
     assert np.array_equal(first.set.b, second.set.b)
-
-
-def test_a_fit_does_not_depend_on_the_clock(other_clock):
-    X, Y = ph.data.make_synthetic(120, rng=np.random.default_rng(0))
-
-    def fitted():
-        problem, selection = ph.problems.simplex_linear([0.0, 0.1]), Auto(n_folds=2, training_folds=2)
-        return ph.RobustDecider(problem, learner=Certified(selection, max_work=WORK), random_state=0).fit(X, Y)
-
-    first = fitted()
-    other_clock(1e3)
-    second = fitted()
-    assert (first.radius_, first.learn_result_.gap) == (second.radius_, second.learn_result_.gap)
-    assert np.array_equal(first.decide(X[:5]).cost_bound, second.decide(X[:5]).cost_bound)
 
 
 def test_less_work_proves_less_and_more_work_never_less():

@@ -165,16 +165,6 @@ def test_where_there_is_no_decision_the_error_says_what_to_do(name, learner):
         LEARNERS[learner].learn(Samples(*draw(2), NO_SOLUTION[name](), ALPHA), random_state=0)
 
 
-@pytest.mark.parametrize("name", ["one decision", "unbounded decisions, curved cost"])
-def test_many_contexts_are_decided_where_no_inequality_can_be_tight(name):
-    problem, centers = SOLVABLE[name](), np.random.default_rng(0).normal(size=(80, 2))
-    box = ph.Box([0.5, 1.0])
-    found = decide(problem, box, 1.0, centers)
-    assert found.is_optimal.all()
-    for k in (0, 79):
-        assert found.cost_bound[k] == pytest.approx(decide(problem, box, 1.0, centers[[k]]).cost_bound[0], abs=1e-7)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SOLVABLE)
 def test_the_default_fit_of_a_degenerate_problem_holds_its_bound(name):

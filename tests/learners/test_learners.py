@@ -88,16 +88,6 @@ def test_descent_improves_on_all_its_starts_and_reports_its_evidence(objective):
     assert result.seconds > 0
 
 
-def test_descent_is_reproducible_from_its_seed():
-    residuals, centers = learning_data(n=40)
-    problem = PROBLEMS["linear"]()
-    first, second = (
-        Descent(n_steps=20).learn(Samples(residuals, centers, problem, 0.2), random_state=3) for _ in range(2)
-    )
-    assert np.array_equal(first.set.W, second.set.W)
-    assert np.array_equal(first.set.b, second.set.b)
-
-
 def test_descent_out_of_time_returns_the_best_set_so_far_with_its_status():
     residuals, centers = learning_data(n=40)
     result = Descent(time_limit=0.0).learn(Samples(residuals, centers, PROBLEMS["linear"](), 0.2), random_state=0)

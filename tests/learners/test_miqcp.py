@@ -185,14 +185,6 @@ def test_miqcp_takes_integer_decisions():
     assert result.objective == pytest.approx(truth, abs=1e-5)
 
 
-def test_random_contexts_come_from_the_seed():
-    pytest.importorskip("pyscipopt")
-    residuals, centers = learning_data(8)
-    learner, problem = MIQCP(contexts=2), PROBLEMS["linear"]()
-    first, second = (learner.learn(Samples(residuals, centers, problem, 0.25), random_state=5) for _ in range(2))
-    assert first.objective == second.objective
-
-
 def test_big_m_bounds_the_excess_of_every_residual_over_every_selection():
     residuals, _ = learning_data(7)
     rank = 5

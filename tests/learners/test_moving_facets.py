@@ -53,17 +53,6 @@ def test_a_solver_is_hardly_asked_for_supports_of_moving_facets(monkeypatch):
     assert len(asked) <= 3
 
 
-def test_supports_do_not_depend_on_what_was_asked_before():
-    rng = np.random.default_rng(3)
-    directions = rng.normal(size=(5, 3))
-    seen = SharpVertices(directions)
-    for W, q in moving(3, 6, rng):
-        known, fresh = seen(W, q), SharpVertices(directions)(W, q)
-        np.testing.assert_array_equal(known.values, fresh.values)
-        np.testing.assert_array_equal(known.points, fresh.points)
-        np.testing.assert_array_equal(known.multipliers, fresh.multipliers)
-
-
 def test_ties_and_sets_without_end_are_the_solver_s():
     box, directions = np.vstack([np.eye(2), -np.eye(2)]), np.array([[1.0, 0.0], [1.0, 1.0]])
     supports = SharpVertices(directions)

@@ -146,12 +146,6 @@ def test_without_numbers_the_prediction_alone_is_looked_at(rows):
     assert spread(texts, X[:, :2]).shape == (300,)
 
 
-def test_rows_are_predicted_alike_alone_and_together(decider):
-    X, _ = uneven(9000, seed=2)
-    together = decider.scales(X)
-    np.testing.assert_array_equal(together[::1000], [decider.scales(X[i : i + 1])[0] for i in range(0, 9000, 1000)])
-
-
 # --- decisions --------------------------------------------------------------------------------------------
 
 
