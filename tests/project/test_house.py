@@ -128,7 +128,7 @@ def test_no_module_is_longer_than_a_reader_keeps_in_mind() -> None:
 
 
 BUDGETS = {
-    "": 4300,  # 2900 is the aim
+    "": 3750,  # 2900 is the aim
     "data": 1500,  # 900 is the aim
     "predictors": 1600,  # 1000 is the aim
     "problems": 4950,  # 3900 is the aim
@@ -138,14 +138,14 @@ BUDGETS = {
     "planning": 4050,  # 3000 is the aim
     "regions": 1100,  # 900 is the aim
     "calibration": 2500,  # 1900 is the aim
-    "monitoring": 1900,  # 1500 is the aim
+    "monitoring": 1500,
     "io": 4000,  # 1500 is the aim
     "plots": 1250,  # 1000 is the aim
     "app": 5100,  # 3800 is the aim
     "distributed": 650,  # 600 is the aim
     "integrations": 200,
     "solvers": 2700,  # 2100 is the aim
-    "_support": 1300,  # 900 is the aim
+    "_support": 1450,  # 900 is the aim
 }
 """Lines of each package, "" being the modules at the top level: new code finds its room, or makes room."""
 
