@@ -156,7 +156,8 @@ class _Run:
     def _seen(samples: Samples) -> Samples:
         """Samples as the search sees them; closed forms on a straight segment need no protection."""
         structure = samples.problem.structure
-        if not structure.has_pieces or (samples.problem.n_outcomes == 2 and structure.is_on_straight_segment):
+        segment = structure.segment if structure.has_pieces and samples.problem.n_outcomes == 2 else None
+        if not structure.has_pieces or (segment is not None and not segment.base[2]):
             return samples
         return replace(samples, residuals=coarse(samples.residuals, np.abs(samples.residuals).mean(axis=0)))
 
