@@ -198,7 +198,7 @@ def recalibrate(
     before = _radius(decider)
     with _quietly():
         times = np.arange(len(rows)) if rows.times is None else rows.times  # rows are taken as they come without one
-        decider.recalibrate(rows.X, rows.Y, groups=rows.groups, times=times, **rows.given)
+        decider.recalibrate(rows.X, rows.Y, groups=_given(decider, rows.groups), times=times, **rows.given)
     n_groups = None if rows.groups is None else len(np.unique(rows.groups))
     details = decider.details_
     if FitRecord.read(details) is not None:  # else they are what other code has stored
@@ -258,7 +258,7 @@ def refresh(
     if groups is None and decider.model_.radii.is_grouped:
         groups = np.arange(len(rows))  # no row is a copy of another, so that each stands for itself
     with _quietly(), progress("refreshing"):
-        decider.refresh(rows.X, rows.Y, groups=groups, times=rows.times, **rows.given)
+        decider.refresh(rows.X, rows.Y, groups=_given(decider, groups), times=rows.times, **rows.given)
     split = decider.refreshed_split_
     warnings = [*rows.warnings, *decider.diagnostics_]
     sizes = {"n_rows": len(table), "train": len(split.train), "calibrate": len(split.calibrate)}
@@ -284,6 +284,13 @@ def _time_column(decider: RobustDecider, record: FitRecord) -> str | None:
     """The column that orders rows: that of the fit from a table, or of the split of a fit in Python."""
     column = getattr(decider.split, "column", None) if hasattr(decider.split, "gap") else None
     return record.time_column or (None if column is None else str(column))
+
+
+def _given(decider: RobustDecider, groups: Any) -> Any:
+    """The groups to pass to the decider: none if its split finds them in a column of X."""
+    from polyhedge.data import GroupSplit
+
+    return None if isinstance(decider.split, GroupSplit) else groups
 
 
 def _newer_rows(
