@@ -19,7 +19,7 @@ settings.load_profile("polyhedge")
 
 # Programs that tests start: collecting them would import, and make, what only they need.
 collect_ignore = [
-    f"tests/{name}.py" for name in ("fuzz_model_files", "fuzz_seeds", "killed_runs", "licences", "ten_lines")
+    f"tests/{name}.py" for name in ("fuzz_model_files", "killed_runs", "licences", "ten_lines")
 ]
 
 STUDY = Path(__file__).parent / "study"

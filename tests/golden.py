@@ -29,7 +29,6 @@ from polyhedge_study.cases import make_case
 from polyhedge_study.tasks import energy_task, synthetic_task
 
 GOLDEN = Path(__file__).with_suffix(".json")
-FILES = Path(__file__).parent / "files"
 N_SHOWN = 5
 Result = dict[str, list[float]]
 
@@ -183,12 +182,6 @@ def calibrated(calibration: Any, column: bool = False, n_fed: int = 0, **setting
     return shown(decider, X[-N_SHOWN:], Y)
 
 
-def stored(stem: str) -> Result:
-    X = np.array(json.loads((FILES / f"{stem}.json").read_text())["X"])
-    decider = ph.load(FILES / f"{stem}.polyhedge")
-    return shown(decider, X[:N_SHOWN], np.random.default_rng(0).normal(size=(50, decider.problem_.n_outcomes)))
-
-
 BOX = OneSidedBox()
 COST = ("--group", "building", "--predictor", "boosting")
 SET = ("--time-column", "date", "--guarantee", "outcome", "--predictor", "ridge")
@@ -234,7 +227,6 @@ CASES: dict[str, Callable[[], Result]] = {
     "recent": partial(calibrated, Recent(40), split="time", learner=BOX),
     "this model": partial(calibrated, ThisModel(), learner=BOX),
     **{f"learner {type(one).__name__}": partial(on_draws, linear, n=64, learner=one) for one in LEARNERS},
-    **{f"file {stem}": partial(stored, stem) for stem in sorted(path.stem for path in FILES.glob("*.polyhedge"))},
 }
 
 

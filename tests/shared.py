@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 
 import polyhedge as ph
 from polyhedge.app import cli
+from polyhedge.io.codec import Decoder, encode
 
 
 def learning_data(
@@ -45,6 +46,12 @@ class ScaledBox:
 
     def learn(self, samples: ph.learners.Samples, random_state: Any = None) -> ph.learners.LearnResult:
         return ph.learners.OneSidedBox().learn(samples, random_state)
+
+
+def round_trip(value: Any, **external: object) -> Any:
+    """What a model file would give back; it holds no external objects."""
+    text, members = encode({"value": value}, external)
+    return Decoder(text, members, external)["value"]
 
 
 def codes(caught: Any) -> set[str]:

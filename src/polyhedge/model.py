@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from polyhedge._support.alignment import names_of, select_columns
 from polyhedge._support.frames import as_pandas, backend_of, from_dictionaries, row_labels
+from polyhedge._support.stored import stored
 from polyhedge._support.text import printable
 from polyhedge._support.validation import Array, Indices
 from polyhedge.calibration import Calibration, Calibrator, Radii, is_marginal, score_tolerance
@@ -43,6 +44,7 @@ Prints = NDArray[np.uint64]
 """Fingerprints of rows, a number each."""
 
 
+@stored("record", transient=("parameters", "examples"))
 @dataclass(frozen=True, eq=False)
 class Record:
     """How a model was made.
@@ -95,6 +97,7 @@ class Placed:
         return decisions.noted([self.notes.get(i, "") for i in range(len(decisions))] if self.notes else ())
 
 
+@stored("model")
 @dataclass(frozen=True, eq=False)
 class Model:
     """Region family, radii, and the record of both.
@@ -147,7 +150,7 @@ class Model:
     @property
     def schema(self) -> Schema | None:
         """How raw columns become what the predictor takes; None if it takes them as they are."""
-        return self.record.schema if is_made_here(self._estimator) else None
+        return self.record.schema if is_made_here(getattr(self.family.predictor, "template", None)) else None
 
     @property
     def _estimator(self) -> Any:
@@ -396,7 +399,7 @@ def calibrated_radii(family: RegionFamily, calibrator: Calibrator, rows: Rows, a
         # With other scores in their place an error that has another cause, such as too few rows, comes again.
         calibrator.calibrate(np.where(np.isinf(scores), 0.0, scores), for_radii(rows), alpha)
         raise ValueError(f"In {n_lost} of {len(scores)} calibration rows {family.why_infinite}") from error
-    asked = [name for name in vars(Radii) if name[0] != "_" and name not in ("state", "from_state")]
+    asked = [name for name in vars(Radii) if name[0] != "_"]
     missing = [name for name in asked if not hasattr(radii, name)]
     if missing:
         raise TypeError(

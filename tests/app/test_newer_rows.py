@@ -118,7 +118,7 @@ def test_predictor_that_newer_rows_would_make_worse_stays_and_the_command_says_s
     old, new = (ph.load(folder / name) for name in ("timed.polyhedge", "out.polyhedge"))
     frame = pd.read_csv(folder / "few.csv")
     assert (old.centers(frame) == new.centers(frame)).all()
-    assert any(text.startswith("Refresh") for text in new.details_["warnings"])
+    assert any(text.startswith("Refresh") for text in new.details_["table"].warnings)
 
 
 def test_commands_and_pages_tell_of_bounds_that_are_higher_than_need_be(folder: Path) -> None:
@@ -144,12 +144,12 @@ def test_groups_and_copies_stay_in_one_half_and_count_once(folder: Path) -> None
     pd.concat([frame, frame]).to_csv(folder / "copies.csv", index=False)
     told = refreshed(folder, "random.polyhedge", data="copies.csv")
     assert [text for text in told["warnings"] if text.startswith("Copies: 160 rows")]
-    assert ph.load(folder / "out.polyhedge").details_["n_groups"] == 80
+    assert ph.load(folder / "out.polyhedge").details_["table"].n_groups == 80
     # A model that counts copies once is refreshed on rows without any too.
     told = refreshed(folder, "out.polyhedge", out="twice.polyhedge")
     assert told["split"]["calibrate"] == 80
     told = refreshed(folder, "random.polyhedge", "--group", "day")
-    assert ph.load(folder / "out.polyhedge").details_["n_groups"] == 40
+    assert ph.load(folder / "out.polyhedge").details_["table"].n_groups == 40
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_models_saved_in_python_are_refreshed_by_the_columns_of_their_split(fold
     told = refreshed(folder, saved(folder, TimeSplit("t", gap=3)).name)
     assert told["split"] == {"n_rows": 160, "train": 74, "calibrate": 80, "left_out": 6}
     refreshed(folder, saved(folder, GroupSplit("t")).name)
-    assert ph.load(folder / "out.polyhedge").details_["n_groups"] == 40
+    assert ph.load(folder / "out.polyhedge").details_["table"].n_groups == 40
 
 
 def test_recalibrating_counts_groups_in_the_record_of_a_fit_and_leaves_what_others_stored(folder: Path) -> None:

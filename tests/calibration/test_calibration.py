@@ -21,10 +21,9 @@ from polyhedge.calibration import (
     coverage_law,
     grouped_radius,
     minimum_samples,
-    radii_from_state,
 )
 from polyhedge.calibration.by_category import labels_of
-from shared import codes
+from shared import codes, round_trip
 
 ALPHAS = [0.001, 0.01, 0.05, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 1 / 3, 0.45, 0.5, 0.55, 2 / 3, 0.9, 0.99]
 # Few distinct values, so that ties are the rule.
@@ -201,6 +200,6 @@ class TestByCategory:
 def test_radii_are_the_same_after_their_state(calibrator: Calibrator) -> None:
     X, new = np.repeat([[0.0], [1.0]], 20, axis=0), Rows(np.array([[0.0], [1.0], [5.0]]), 3)
     radii = calibrator.calibrate(np.random.default_rng(0).normal(size=40), Rows(X, 40), 0.1)
-    twin = radii_from_state(radii.kind, radii.state())
+    twin = round_trip(radii)
     assert (twin.at(new) == radii.at(new)).all()
     assert (twin.n, twin.alpha, twin.radius, twin.promise()) == (radii.n, radii.alpha, radii.radius, radii.promise())

@@ -264,7 +264,7 @@ def test_calibration_rows_change_the_radius_only():
     moved = X.copy()
     moved[calibrate, 2] = 0.7
     twin = make().fit(moved, other)
-    for name, value in decider.spread_.state().items():
+    for name, value in vars(decider.spread_).items():
         np.testing.assert_array_equal(getattr(twin.spread_, name), value)
     np.testing.assert_array_equal(twin.set_.b, decider.set_.b)
     assert twin.radius_ > decider.radius_ + 1
@@ -440,7 +440,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_spread_that_leads_nowhere_is_refused(decider, name):
-    (field, value), state = next(iter(BROKEN[name].items())), decider.spread_.state()
+    (field, value), state = next(iter(BROKEN[name].items())), {**vars(decider.spread_)}
     if isinstance(state[field], np.ndarray):
         state[field] = state[field].copy()
         state[field][-1] = value
@@ -453,7 +453,7 @@ def test_a_spread_that_leads_nowhere_is_refused(decider, name):
 def test_positions_must_be_whole_numbers(decider):
     for name in ("columns", "feature", "roots"):
         with pytest.raises(ValueError, match="spread must"):
-            Spread(**{**decider.spread_.state(), name: getattr(decider.spread_, name) + 0.5})
+            Spread(**{**{**vars(decider.spread_)}, name: getattr(decider.spread_, name) + 0.5})
 
 
 @pytest.mark.needs("pyarrow")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import warnings
 from datetime import timedelta
 from pathlib import Path
@@ -17,8 +16,6 @@ from polyhedge.calibration import ByCategory, Online, Recent, ThisModel
 from polyhedge.data import GroupSplit, TimeSplit, digest_rows
 from polyhedge.data.splits import halve_rows
 from polyhedge.diagnostics import Code, row_hashes
-from polyhedge.io.archive import pack, unpack
-from polyhedge.io.encode import decode, encode
 from polyhedge.rows import Rows
 from shared import codes
 
@@ -260,52 +257,6 @@ class TestFiles:
         assert "Seen before" in said(twin.evaluate, *rows())
         assert "Seen before" in said(twin.evaluate, X[:150], Y[:150])
         assert "Seen before" not in said(twin.evaluate, X[150:], Y[150:])
-
-    ODD: tuple[tuple[tuple[str, ...], Any, str], ...] = (
-        (("seen",), [[1.5, 2.5], None], "must be a list of whole numbers"),
-        (("seen",), [np.ones((2, 2)), None], "must be a list of whole numbers"),
-        (("seen",), 5, "not as expected"),
-        (("life",), [1], "must be a dictionary"),
-        (("life", "split"), "time", "not as expected"),
-        (("life", "split", "kind"), "eval", "kind 'eval'"),
-        (("life", "split", "shares"), [0.5, 0.5], "three or four finite shares"),
-        (("life", "split", "shares"), [float("inf"), 0.5, 0.5], "three or four finite shares"),
-        (("life", "split", "column"), [1], "A column must be a name"),
-        (("life", "split", "gap"), -3, "gap must be at least 0"),
-        (("life", "split", "gap"), {"a": 1}, "and a time too"),
-        (("life", "split", "starts"), [1], "starts must be two times"),
-        (("life", "monitored", "missed"), np.full(60, 2), "must be 0 or 1"),
-        (("life", "monitored", "missed"), np.zeros(59, dtype=int), "must each have a radius"),
-        (("life", "monitored", "missed"), [0] * 60, "arrays with one entry"),
-        (("life", "monitored", "radii"), np.zeros((60, 1)), "arrays with one entry"),
-        (("life", "monitored", "infinite"), np.full(60, 7), "the sign of an infinite radius"),
-        (("life", "monitored", "alarm"), None, "exact distribution, and only then"),
-        (("life", "monitored", "alarm"), [[1.0, 1.0], 1.0, None], "can have"),
-        (("life", "monitored", "alarm"), [[1.0, 1.0, 1.0, float("nan")], 1.0, None], "can have"),
-        (("life", "monitored", "alarm"), [[1.0, 1.0, 1.0, -1.0], 1.0, None], "can have"),
-        (("life", "monitored", "alarm"), [[1.0] * 4, float("nan"), None], "can have"),
-        (("life", "monitored", "alarm"), [[1.0] * 4, 500.0, None], "only then"),
-        (("life", "monitored", "alarm"), [[1.0] * 4, 500.0, 61], "can have"),
-        (("life", "monitored", "alarm"), [[1.0] * 4, 1.0, True], "raised_at must be an integer"),
-    )
-
-    def test_file_that_goes_on_with_what_cannot_be_is_refused(self, tmp_path: Path) -> None:
-        path = tmp_path / "model.polyhedge"
-        fitted = decider(split=TimeSplit(1, gap=2)).fit(*rows())
-        fitted.update(*rows(60, seed=1))
-        fitted.save(path)
-        for keys, value, message in self.ODD:
-            members = unpack(io.BytesIO(path.read_bytes()))
-            state = decode(members.pop("model.json"), members)
-            at = state
-            for key in keys[:-1]:
-                at = at[key]
-            at[keys[-1]] = value
-            text, arrays = encode(state)
-            odd = tmp_path / "odd.polyhedge"
-            odd.write_bytes(pack({**members, **arrays, "model.json": text}))
-            with pytest.raises(ph.ModelFileError, match=message):
-                ph.load(odd)
 
 
 class TestSplits:

@@ -57,8 +57,8 @@ def feed(path: Path, decider: ph.RobustDecider, size: int = 5, first: int = 0) -
 
 def replayed(path: Path, decider: ph.RobustDecider) -> tuple[bytes, list[bool]]:
     model, found = OutcomeLog(path, decider.model_).replay()
-    state: Any = model.radii.state()
-    return state["levels"].tobytes() + state["scores"].tobytes(), found.missed.tolist()
+    radii: Any = model.radii
+    return radii.levels.tobytes() + radii.scores.tobytes(), found.missed.tolist()
 
 
 def child(work: Callable[[], None]) -> int:
@@ -251,7 +251,7 @@ class TestNotedDecisions:
         told = twin.update(X[4:], ROWS[4:6])
         model, found = log.replay()
         assert found.radii.tolist() == told.radii.tolist()
-        assert model.radii.state()["levels"].tolist() == twin.model_.radii.state()["levels"].tolist()
+        assert model.radii.levels.tolist() == twin.model_.radii.levels.tolist()
 
     def test_commands_note_decide_with_the_radius_that_outcomes_led_to_and_write_a_page(self, tmp_path: Path) -> None:
         pd = pytest.importorskip("pandas")

@@ -10,7 +10,7 @@ import pytest
 from sklearn.linear_model import LinearRegression
 
 import polyhedge as ph
-from polyhedge.planning import MeanCost, mean_cost_from
+from polyhedge.planning import MeanCost
 from shared import Given, ScaledBox
 
 
@@ -125,14 +125,6 @@ def _without_residuals(path, target):
     family = replace(family, policy=replace(family.policy, costs=None))
     decider.model_ = replace(decider.model_, family=family)
     decider.save(target)
-
-
-def test_files_cannot_bring_residuals_that_no_fit_keeps():
-    problem = ph.problems.simplex_linear([0.0, 0.0])
-    bad = np.zeros((0, 2)), np.zeros((3, 3)), np.zeros((3001, 2)), np.zeros((3, 2), dtype=int), np.full((3, 2), np.nan)
-    for points in bad:
-        with pytest.raises(ValueError, match="at most 3000 finite residuals of 2 outcomes"):
-            mean_cost_from(problem, points)
 
 
 def test_mean_costs_of_another_type_are_not_stored_as_if_they_were_ours(guarded, tmp_path):

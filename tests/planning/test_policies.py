@@ -12,17 +12,18 @@ from sklearn.linear_model import LinearRegression
 
 from polyhedge import RobustDecider
 from polyhedge.data import make_synthetic
-from polyhedge.planning import DevelopmentRows, PolicyReport, ScenarioPolicy, fit_policy, policy_from
+from polyhedge.planning import DevelopmentRows, PolicyReport, ScenarioPolicy, fit_policy
 from polyhedge.planning.costs import PlanningProblem
 from polyhedge.planning.policies import Rule, fit_planner
 from polyhedge.planning.programs import least_by_programs
-from polyhedge.planning.report import Entry, report_from
-from polyhedge.planning.residual_distributions import ResidualDistribution, distribution_from, fit_distribution
+from polyhedge.planning.report import Entry
+from polyhedge.planning.residual_distributions import ResidualDistribution, fit_distribution
 from polyhedge.planning.risk import JointCost, Risk
 from polyhedge.planning.selection import Scored, penalized, resampled
 from polyhedge.planning.separable import Separable
 from polyhedge.problems import DecisionProblem, simplex_linear, simplex_newsvendor, simplex_quadratic
 from polyhedge.regions import Work
+from shared import round_trip
 
 
 def rows_of(n: int, d: int = 2, seed: int = 0) -> DevelopmentRows:
@@ -318,7 +319,7 @@ def test_policies_are_functions_of_the_row(planned):
 
 def test_policy_made_of_its_state_policies_alike(planned):
     problem, rows, policy = planned
-    again, before = policy_from(problem, policy.state()), policy.decide(rows.X, rows.centers, rows.values)
+    again, before = round_trip(policy, problem=problem), policy.decide(rows.X, rows.centers, rows.values)
     after = again.decide(rows.X, rows.centers, rows.values)
     assert (after.z == before.z).all()
     assert (after.v == before.v).all()
@@ -376,7 +377,7 @@ def test_report_says_which_rules_were_selected_and_why():
     assert report.chosen[0].rule in report.why()
     assert "caution 0.5" in str(report)
     assert np.isclose(sum(entry.share for entry in report.entries), 1.0)
-    assert report_from(report.state()) == report
+    assert round_trip(report) == report
     assert len(report.entries) == 9
 
 
@@ -421,8 +422,8 @@ def test_selections_look_at_some_rows_and_distributions_for_use_at_all(monkeypat
     distribution = policy.distribution
     whole, few = (fit_distribution("scaled", part, 0).spread for part in (rows, rows.thinned(40)))
     assert len(distribution.points) == 40
-    np.testing.assert_array_equal(distribution.spread.value, whole.value)
-    assert len(whole.value) > len(few.value)
+    np.testing.assert_array_equal(distribution.spread.trees.value, whole.trees.value)
+    assert len(whole.trees.value) > len(few.trees.value)
 
 
 def test_frontier_has_both_ends_of_caution():
@@ -446,7 +447,7 @@ def test_whole_decisions_are_one_rule_and_never_a_mean():
 def test_distribution_made_of_its_state_is_the_same():
     rows = rows_of(60)
     distribution = fit_distribution("scaled", rows, seed=3)
-    again = distribution_from(distribution.state(), 2)
+    again = round_trip(distribution)
     assert (distribution.scales(rows.X, rows.centers) == again.scales(rows.X, rows.centers)).all()
 
 

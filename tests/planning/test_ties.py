@@ -152,15 +152,6 @@ def test_a_fit_breaks_ties_by_its_learning_residuals_and_a_file_keeps_them(tmp_p
     assert guarded.fit(X[:200], Y[:200]).model_.family.sets.ties is None
 
 
-def test_files_cannot_bring_ties_that_no_fit_makes():
-    from polyhedge.planning import ties_from
-
-    problem = ph.problems.simplex_linear([0.0, 0.0])
-    for points in (np.zeros((0, 2)), np.zeros((3, 3)), np.zeros((3001, 2)), np.zeros((3, 2), dtype=int)):
-        with pytest.raises(ValueError, match="at most 3000 residuals of 2 outcomes"):
-            ties_from(problem, points)
-
-
 def newsvendor(d: int, kind: str, over=1.0, under=4.0, weights=1.0, upper: float = np.inf) -> ph.DecisionProblem:
     """A newsvendor whose cap of 2 a product is an equation or a limit."""
     z, (over, under, weights) = cp.Variable(d, nonneg=True), (np.broadcast_to(v, d) for v in (over, under, weights))

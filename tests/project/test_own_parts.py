@@ -109,7 +109,7 @@ class TestFiles:
     @pytest.mark.parametrize("radii", [TwiceRadius, NamelessRadius])
     def test_radii_of_ones_own_are_refused_where_the_model_is_saved(self, radii: Any, tmp_path: Path) -> None:
         decider = decider_of(SETS, Twice(radii))
-        with pytest.raises(ValueError, match=rf"got {radii.__name__}: they cannot be stored\. Keep the decider by pi"):
+        with pytest.raises(ValueError, match=rf"not by Twice.*{radii.__name__}.*is registered with"):
             decider.save(tmp_path / "model.polyhedge")
         assert not list(tmp_path.iterdir())
         decider.set_params(calibration=Marginal()).recalibrate(CENTERS[60:], Y[60:]).save(tmp_path / "model.polyhedge")
@@ -118,25 +118,18 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("family", "told"),
         [
-            (WiderSet(PROBLEM, PREDICTOR, SETS.shape), "region family of type WiderSet"),
-            (guard_of(SetPolicy(WiderSet(PROBLEM, PREDICTOR, SETS.shape))), "set of type WiderSet"),
-            (guard_of(BolderPolicy(SETS)), "policy of type BolderPolicy"),
+            (WiderSet(PROBLEM, PREDICTOR, SETS.shape), "a WiderSet in Model.family"),
+            (guard_of(SetPolicy(WiderSet(PROBLEM, PREDICTOR, SETS.shape))), "a WiderSet in SetPolicy.sets"),
+            (guard_of(BolderPolicy(SETS)), "a BolderPolicy in CostGuard.policy"),
         ],
         ids=["family", "set of a policy", "policy"],
     )
     def test_subclass_that_would_be_read_as_its_parent_is_refused(
         self, family: RegionFamily, told: str, tmp_path: Path
     ) -> None:
-        with pytest.raises(ValueError, match=rf"A {told} cannot be stored: .* Keep the decider by pickle"):
+        with pytest.raises(ValueError, match=rf"got {told}.*keep the decider by pickle"):
             decider_of(family).save(tmp_path / "model.polyhedge")
         assert not list(tmp_path.iterdir())
-
-
-class Tilted(ph.Box):
-    """A box that says to be another one where a file asks."""
-
-    def state(self) -> dict[str, Any]:
-        return {**super().state(), "scale": 2 * np.asarray(super().state()["scale"])}
 
 
 class LargerDistribution(ResidualDistribution):
@@ -182,23 +175,15 @@ class TestReadBack:
             fitted.save(path)
         before = path.read_bytes() if is_loaded else None
         decider = with_rule(ph.load(path) if is_loaded else deepcopy(fitted), change)
-        if change == "none":
+        if change != "distribution":  # every field of a rule is stored
             decider.save(path)
             return
-        with pytest.raises(ValueError, match=r"must decide as the decider does, and .* would differ.*by pickle"):
+        with pytest.raises(ValueError, match=r"a LargerDistribution in Planner\.distribution"):
             decider.save(path)
         assert [one.read_bytes() for one in tmp_path.iterdir()] == ([before] if is_loaded else [])
 
-    @pytest.mark.parametrize("family", [LearnedSet, CostGuard], ids=["set", "plan of a set"])
-    def test_shape_that_is_stored_as_another_one_is_refused(self, family: Any, tmp_path: Path) -> None:
-        sets = LearnedSet(PROBLEM, PREDICTOR, Tilted([1.0, 1.0]))
-        made = sets if family is LearnedSet else guard_of(SetPolicy(sets, 1.0))
-        with pytest.raises(ValueError, match="must decide as the decider does, and bounds would differ"):
-            decider_of(made).save(tmp_path / "model.polyhedge")
-        assert not list(tmp_path.iterdir())
-
     def test_calibrator_that_would_be_read_as_another_one_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match=r"one that Polyhedge has, got Twice\(.*recalibrate by Marginal\(\)"):
+        with pytest.raises(ValueError, match=r"recalibrates by .*Marginal\(\), and not by Twice\("):
             decider_of(SETS, Twice(OneRadius)).save(tmp_path / "model.polyhedge")
         assert not list(tmp_path.iterdir())
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Number
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
 from polyhedge._support.alignment import is_missing, listed
+from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, Mask, check_alpha
 from polyhedge._support.warnings import Code, warn
 from polyhedge.calibration.labels import ROW_LABELS, RowLabels, source_of, takes_labels, values_of
@@ -131,6 +132,7 @@ class ByCategory:
         warn(Code.FEW_IN_CATEGORY, f"{said}: its rows get {gets}.", stacklevel=3)
 
 
+@stored("radii by category", transient=("kept",))
 @dataclass(frozen=True, eq=False)
 class CategoryRadii:
     """A conformal radius for each category, with the number of rows behind each, and one for all other rows.
@@ -159,6 +161,17 @@ class CategoryRadii:
     kept: tuple[Array, Any, Any] | None = field(default=None, repr=False, compare=False)
     kind: ClassVar[str] = "by category"
     promises_each_label: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        alpha, n_categories = check_alpha(self.alpha), len(self.categories)
+        if not 0 < n_categories == len(set(self.categories)) == len(self.counts) or self.radii.shape != (n_categories,):
+            raise ValueError("There must be one radius and one number of rows for each category.")
+        if not np.isfinite(self.radii).all() or not self.other > -np.inf or sum(self.counts) > self.n:
+            raise ValueError("Radii of categories must be finite, and from no more rows than there are.")
+        if not isinstance(self.column, (str, int, RowLabels)):
+            raise ValueError(f"Labels must be in a column by name or position, got {self.column!r}.")
+        for count in self.counts:
+            attained_rank(count, alpha)
 
     @property
     def source(self) -> Any:
@@ -215,44 +228,6 @@ class CategoryRadii:
     def law(self) -> Any:
         """None: each category has a law of its own."""
         return None
-
-    def state(self) -> dict[str, Any]:
-        """Plain numbers and texts."""
-        names = ("radii", "alpha", "other", "n", "is_grouped")
-        lists = {name: list(getattr(self, name)) for name in ("categories", "counts", "merged")}
-        column = None if takes_labels(self) else self.column
-        return {"column": column, **{name: getattr(self, name) for name in names}, **lists}
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Self:
-        """The radii of a file."""
-        radii, alpha = np.asarray(state["radii"], dtype=np.float64), check_alpha(state["alpha"])
-        categories, counts = tuple(map(str, state["categories"])), tuple(map(int, state["counts"]))
-        for count in counts:
-            attained_rank(count, alpha)
-        if not (len(categories) == len(set(categories)) == len(counts) > 0 and radii.shape == (len(counts),)):
-            raise ValueError("There must be one radius and one number of rows for each category.")
-        if not np.isfinite(radii).all() or not float(state["other"]) > -np.inf or sum(counts) > int(state["n"]):
-            raise ValueError("Radii of categories must be finite, and from no more rows than there are.")
-        if not state.get("is_grouped"):
-            _check_other(float(state["other"]), radii, counts, int(state["n"]), alpha)
-        column = state["column"]
-        column = ROW_LABELS if column is None else column if isinstance(column, int) else str(column)
-        merged, is_grouped = tuple(map(str, state.get("merged", ()))), state.get("is_grouped") is True
-        return cls(column, categories, radii, counts, alpha, float(state["other"]), int(state["n"]), merged, is_grouped)
-
-
-def _check_other(other: float, radii: Array, counts: tuple[int, ...], n: int, alpha: float) -> None:
-    """Raise where the radius of all rows cannot be that of rows with these radii within their categories.
-
-    Of n_c rows of a category k_c or more score no more than its radius, and fewer than k_c less.
-    """
-    ranks = [attained_rank(count, alpha) for count in counts]
-    is_above = other > radii.max() and sum(counts) == n
-    # Nothing is known of rows in categories without a radius: all of them may score less.
-    is_below = other < radii.min() and sum(ranks) - len(ranks) + n - sum(counts) < attained_rank(n, alpha)
-    if np.isfinite(other) and (is_above or is_below):
-        raise ValueError(f"The radius {other:g} of all rows does not fit those of the categories.")
 
 
 def labels_of(rows: Rows, column: Any, merged: tuple[str, ...] = ()) -> np.ndarray[Any, Any]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from polyhedge._support.alignment import is_missing, names_of, select_columns
-from polyhedge._support.validation import Array, as_finite, numbers_of
+from polyhedge._support.stored import stored
+from polyhedge._support.validation import Array, numbers_of
 
-_FIELDS = ("means", "scales", "slopes")
 _MOST_LEVELS = 30
 """Levels of a column of kinds that are told apart, as in the predictors; rarer ones are none of them."""
 
@@ -50,14 +49,8 @@ class ClassifierRatio:
         chance = np.clip(self.classifier.predict_proba(X)[:, 1], 1 / (self.n + 2), 1 - 1 / (self.n + 2))
         return np.asarray(chance / (1 - chance))
 
-    def state(self) -> dict[str, Any]:
-        """A classifier is code and not numbers."""
-        raise ValueError(
-            f"Radii whose density ratio is a {type(self.classifier).__name__} cannot be stored in a file. Take "
-            'density_ratio="logistic", or bring the weights as a column of X.'
-        )
 
-
+@stored("logistic density ratio")
 @dataclass(frozen=True, eq=False)
 class LogisticRatio:
     """exp(slopes' (x - means) / scales + intercept) of features x, from a logistic regression.
@@ -70,6 +63,11 @@ class LogisticRatio:
     slopes: Array
     intercept: float
     kinds: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    def __post_init__(self) -> None:
+        is_table = self.means.ndim == 1 and self.means.shape == self.scales.shape == self.slopes.shape
+        if not is_table or not (self.scales > 0).all():
+            raise ValueError("A density ratio needs a mean, a positive scale and a slope for each feature.")
 
     @classmethod
     def fitted(cls, past: Any, target: Any) -> Self:
@@ -97,22 +95,6 @@ class LogisticRatio:
         # A sum for each row by itself: a matrix product may round a row otherwise in another batch.
         exponent = (x * self.slopes).sum(axis=1) + self.intercept
         return np.exp(np.clip(exponent, -500.0, 500.0))  # beyond this a float overflows, and one row outweighs all
-
-    def state(self) -> dict[str, Any]:
-        """Arrays, a number and texts."""
-        kinds = [[name, list(levels)] for name, levels in self.kinds]
-        return {**{name: getattr(self, name) for name in _FIELDS}, "intercept": self.intercept, "kinds": kinds}
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Self:
-        """The ratio of a file."""
-        means, scales, slopes = (as_finite(state[name], name, ndim=1) for name in _FIELDS)
-        if not means.shape == scales.shape == slopes.shape or not (scales > 0).all():
-            raise ValueError("A density ratio needs a mean, a positive scale and a slope for each feature.")
-        kinds = tuple((name, tuple(levels)) for name, levels in state.get("kinds", []))
-        if not all(isinstance(text, str) for name, levels in kinds for text in (name, *levels)):
-            raise ValueError("Columns of kinds and their levels must be texts.")
-        return cls(means, scales, slopes, float(as_finite(state["intercept"], "intercept", ndim=0)), kinds)
 
 
 def _kinds(past: Any, target: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:

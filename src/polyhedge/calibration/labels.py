@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from polyhedge._support.alignment import check_same_rows, column_of, listed
 from polyhedge._support.frames import as_pandas
+from polyhedge._support.stored import stored
 from polyhedge.calibration.radii import ReadsRows, Rows
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 
+@stored("labels of the rows", transient=("values", "given"))
 @dataclass(frozen=True, repr=False)
 class RowLabels:
     """One value a row that is no column of X; none where new rows bring their own.

@@ -6,18 +6,17 @@ does a learned one that is recalibrated (Theorem 1). Rows that learned it do not
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, check_alpha, check_count
 from polyhedge.calibration.coverage import coverage_law
 from polyhedge.calibration.grouped import grouped_radius
-from polyhedge.calibration.radii import Rows, SameForAll, kept_scores
+from polyhedge.calibration.radii import Rows, SameForAll, check_radius, kept_scores
 from polyhedge.calibration.rank import attained_rank
 
 
@@ -90,6 +89,7 @@ class Marginal:
         return OneRadius(radius, check_alpha(alpha), len(scores), is_grouped, scores=scores, groups=rows.groups)
 
 
+@stored("marginal radius", transient=("scores", "groups"))
 @dataclass(frozen=True)
 class OneRadius(SameForAll):
     """A conformal radius, with the level and the number of rows that it was made for.
@@ -108,6 +108,10 @@ class OneRadius(SameForAll):
     scores: Array | None = field(default=None, repr=False, compare=False)
     groups: Any = field(default=None, repr=False, compare=False)
     kind: ClassVar[str] = "marginal"
+
+    def __post_init__(self) -> None:
+        attained_rank(check_count(self.n, "n", minimum=1), check_alpha(self.alpha))
+        check_radius(self.radius)
 
     @property
     def calibrator(self) -> Marginal:
@@ -134,16 +138,3 @@ class OneRadius(SameForAll):
     def law(self) -> Any:
         """Beta(k, n + 1 - k); None where rows come in groups, and where it is not the marginal radius."""
         return coverage_law(self.n, self.alpha) if self.is_marginal and not self.is_grouped else None
-
-    def state(self) -> dict[str, Any]:
-        """Plain numbers."""
-        return {"radius": self.radius, "alpha": self.alpha, "n": self.n, "is_grouped": self.is_grouped}
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Self:
-        """The radius of a file."""
-        radius, alpha, n = state["radius"], check_alpha(state["alpha"]), check_count(state["n"], "n", minimum=1)
-        attained_rank(n, alpha)
-        if not isinstance(radius, float) or not math.isfinite(radius):
-            raise ValueError(f"A radius must be a finite number, got {radius!r}.")
-        return cls(radius, alpha, n, state["is_grouped"] is True)

@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from polyhedge._support.validation import Array, as_finite, check_alpha, check_count
+from polyhedge._support.stored import stored
+from polyhedge._support.validation import Array, check_alpha, check_count
 from polyhedge.calibration import step_sizes
 from polyhedge.calibration.marginal import conformal_radius
 from polyhedge.calibration.radii import Rows
@@ -22,6 +23,7 @@ _COUNTED = 1e-9
 """Share of a row by which sums of misses are rounded, row by row."""
 
 
+@stored("online calibration")
 @dataclass(frozen=True)
 class Online:
     r"""One radius, which every outcome that becomes known moves: up after a miss, down after a hit.
@@ -108,6 +110,7 @@ class Online:
         )
 
 
+@stored("online radii", unbounded=("scores",))
 @dataclass(frozen=True, eq=False)
 class OnlineRadii:
     """The last scores, the levels and their weights, and what came of the radii so far.
@@ -138,6 +141,21 @@ class OnlineRadii:
     surplus: float = 0.0
     is_grouped: ClassVar[bool] = False
     kind: ClassVar[str] = "online"
+
+    def __post_init__(self) -> None:
+        n_speeds = len(step_sizes.SPEEDS) if self.calibrator.step == "auto" else 1
+        if not (self.levels.shape == self.weights.shape == (n_speeds,)):
+            raise ValueError(f"There must be {n_speeds} level(s) with weights.")
+        attained_rank(len(self.scores), check_alpha(self.alpha))
+        check_count(self.window, "window", minimum=len(self.scores))
+        numbers = (*self.levels, *self.weights, self.tracked, self.unit, self.surplus)
+        if not all(map(math.isfinite, numbers)) or min(self.weights) < 0 or self.scores.ndim != 1:
+            raise ValueError("Online radii must have finite levels and weights that are not negative.")
+        if min(self.n_missed, self.n_infinite) < 0 or self.n_missed + self.n_infinite > self.n_rows:
+            raise ValueError(
+                f"{self.n_missed} misses and {self.n_infinite} rows without a bound among {self.n_rows} rows do not "
+                "add up."
+            )
 
     @property
     def n(self) -> int:
@@ -264,58 +282,6 @@ class OnlineRadii:
     def law(self) -> Any:
         """None: any sequence is allowed."""
         return None
-
-    def state(self) -> dict[str, Any]:
-        """Arrays, numbers and texts; infinite scores by their places."""
-        is_finite = np.isfinite(self.scores)
-        names = ("alpha", "levels", "weights", "tracked", "unit", "surplus", "window", *_COUNTS)
-        return {
-            **{name: getattr(self, name) for name in names},
-            "scores": np.where(is_finite, self.scores, 0.0),
-            "infinite": np.flatnonzero(~is_finite),
-            "settings": [self.calibrator.step, self.calibrator.window, self.calibrator.follow],
-        }
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Self:
-        """The radii of a file."""
-        scores, calibrator = as_finite(state["scores"], "scores", ndim=1).copy(), Online(*state["settings"])
-        scores[np.asarray(state["infinite"], dtype=np.int64)] = np.inf
-        levels, weights = (as_finite(state[name], name, ndim=1) for name in ("levels", "weights"))
-        n_speeds = len(step_sizes.SPEEDS) if calibrator.step == "auto" else 1
-        if not (levels.shape == weights.shape == (n_speeds,)) or (weights < 0).any() or abs(weights.sum() - 1) > 1e-9:
-            raise ValueError(f"There must be {n_speeds} level(s) with weights that add up to 1.")
-        numbers = {name: float(as_finite(state[name], name, ndim=0)) for name in ("tracked", "unit", "surplus")}
-        counts = {name: check_count(state[name], name, minimum=0) for name in _COUNTS}
-        alpha, window = check_alpha(state["alpha"]), check_count(state["window"], "window", minimum=len(scores))
-        attained_rank(len(scores), alpha)
-        tracked, unit, surplus = numbers.values()
-        made = cls(calibrator, alpha, scores, levels, weights, tracked, unit, window, surplus=surplus, **counts)
-        made._check_counts()
-        return made
-
-    def _check_counts(self) -> None:
-        """Raise where no rows can have been counted so: each is missed, held or without a bound."""
-        rounding = _COUNTED * (1 + self.n_rows)
-        least = self.n_missed - self.alpha * self.n_rows
-        # A row counts as missed where it is, and where the set would be empty.
-        fits = least - rounding <= self.surplus <= self.n_rows * (1 - self.alpha) + rounding
-        if (
-            self.n_missed + self.n_infinite > self.n_rows
-            or not fits
-            or len(self.scores) < min(self.window, self.n_rows)
-        ):
-            raise ValueError(
-                f"{self.n_missed} misses and {self.n_infinite} rows without a bound among {self.n_rows} rows do not "
-                "add up."
-            )
-        if self.calibrator.step == "auto":
-            return
-        step, tracks = float(self.calibrator.step), self.calibrator.follow == "radius"
-        if abs(self.levels[0] - (self.alpha - step * self.surplus)) > rounding * step or (
-            tracks and self.surplus > least + rounding
-        ):
-            raise ValueError("The level is not where the misses have moved it.")
 
 
 def radius_at(level: float, scores: Array) -> float:

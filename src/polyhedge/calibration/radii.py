@@ -7,16 +7,21 @@ score of: sets of outcomes and guards of decisions are calibrated alike.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
+from polyhedge._support.stored import stored
 from polyhedge._support.tolerances import TIE
-from polyhedge._support.validation import Array
+from polyhedge._support.validation import Array, check_alpha, check_count
+from polyhedge.calibration.rank import attained_rank
 
 
+@stored("calibration")
 @dataclass(frozen=True)
 class Calibration:
     """One entry of a model's audit trail: when a radius was set, for which level, from how many rows, and which.
@@ -46,6 +51,11 @@ class Calibration:
     radius: float
     digest: str
     alpha: float
+
+    def __post_init__(self) -> None:
+        datetime.fromisoformat(self.date)
+        check_radius(self.radius)
+        attained_rank(check_count(self.n, "n", minimum=1), check_alpha(self.alpha))
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,12 +148,11 @@ class Radii(Protocol):
     def law(self) -> Any:
         """Exact law of the coverage given the calibration rows, a `scipy.stats` distribution; None if it has none."""
 
-    def state(self) -> dict[str, Any]:
-        """Numbers, texts and arrays from which `from_state` makes the same."""
 
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Self:
-        """The radii that `state` described; a ValueError where no calibrator can have made them."""
+def check_radius(radius: float) -> None:
+    """Raise where a radius is not finite."""
+    if not math.isfinite(radius):
+        raise ValueError(f"A radius must be a finite number, got {radius!r}.")
 
 
 class SameForAll:

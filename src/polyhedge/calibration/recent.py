@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
+from polyhedge._support.stored import stored
 from polyhedge._support.tolerances import INPUT
 from polyhedge._support.validation import Array, check_alpha, check_count
-from polyhedge.calibration.radii import Rows, SameForAll, kept_scores
+from polyhedge.calibration.radii import Rows, SameForAll, check_radius, kept_scores
 from polyhedge.calibration.rank import minimum_samples
 from polyhedge.calibration.weighted_rank import WeightedScores
 
@@ -88,6 +88,7 @@ def _shortest(alpha: float) -> float:
     return -1 / math.log2(1 - alpha)
 
 
+@stored("recent radius", transient=("scores",))
 @dataclass(frozen=True)
 class RecentRadius(SameForAll):
     """A radius from rows that count by their age, and as how many equal rows they count.
@@ -107,6 +108,14 @@ class RecentRadius(SameForAll):
     n_effective: float
     scores: Array | None = field(default=None, repr=False, compare=False)
     kind: ClassVar[str] = "recent"
+
+    def __post_init__(self) -> None:
+        n, alpha = check_count(self.n, "n", minimum=1), check_alpha(self.alpha)
+        check_radius(self.radius)
+        if not 0 < self.n_effective <= n + 1e-6 * n:
+            raise ValueError(f"A recent radius must count as at most {n} rows, got {self.n_effective}.")
+        if self.calibrator.total(n) < (1 - INPUT) * (1 - alpha) / alpha:
+            raise ValueError(f"{n} rows with half_life={self.half_life:g} have no finite radius at alpha={alpha}.")
 
     @property
     def calibrator(self) -> Recent:
@@ -128,21 +137,3 @@ class RecentRadius(SameForAll):
     def law(self) -> Any:
         """None: rows count for different amounts."""
         return None
-
-    def state(self) -> dict[str, Any]:
-        """Plain numbers."""
-        return {name: getattr(self, name) for name in ("radius", "alpha", "n", "half_life", "n_effective")}
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Self:
-        """The radius of a file."""
-        numbers: dict[str, Any] = {name: float(state[name]) for name in ("radius", "half_life", "n_effective")}
-        n = check_count(state["n"], "n", minimum=1)
-        if not all(map(math.isfinite, numbers.values())) or not 0 < numbers["n_effective"] <= n + 1e-6 * n:
-            raise ValueError(f"A recent radius must be finite and count as at most {n} rows, got {numbers}.")
-        alpha, calibrator = check_alpha(state["alpha"]), Recent(numbers["half_life"])
-        if calibrator.total(n) < (1 - INPUT) * (1 - alpha) / alpha:
-            raise ValueError(
-                f"{n} rows with half_life={calibrator.half_life:g} have no finite radius at alpha={alpha}."
-            )
-        return cls(alpha=alpha, n=n, **numbers)

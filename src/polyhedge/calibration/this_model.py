@@ -7,17 +7,17 @@ A higher rank makes nearly every model cover at least that much (training-condit
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import stats
 
+from polyhedge._support.stored import stored
 from polyhedge._support.tolerances import TIE
 from polyhedge._support.validation import Array, check_alpha, check_count
-from polyhedge.calibration.radii import Rows, SameForAll, kept_scores
+from polyhedge.calibration.radii import Rows, SameForAll, check_radius, kept_scores
 from polyhedge.calibration.rank import conformal_rank, exact, minimum_samples
 
 _MOST_WHOLE = 2000
@@ -136,6 +136,7 @@ def _attained(n: int, alpha: float, delta: float) -> int:
     return k
 
 
+@stored("radius of this model", transient=("scores",))
 @dataclass(frozen=True)
 class ThisModelRadius(SameForAll):
     """A radius, with the level, the number of rows and the share of unlucky models that it was made for.
@@ -153,6 +154,10 @@ class ThisModelRadius(SameForAll):
     delta: float
     scores: Array | None = field(default=None, repr=False, compare=False)
     kind: ClassVar[str] = "this model"
+
+    def __post_init__(self) -> None:
+        _attained(check_count(self.n, "n", minimum=1), check_alpha(self.alpha), _check_delta(self.delta))
+        check_radius(self.radius)
 
     @property
     def calibrator(self) -> ThisModel:
@@ -174,16 +179,3 @@ class ThisModelRadius(SameForAll):
         """Beta(k, n + 1 - k) at the higher rank."""
         k = this_model_rank(self.n, self.alpha, self.delta)
         return stats.beta(k, self.n + 1 - k)
-
-    def state(self) -> dict[str, Any]:
-        """Plain numbers."""
-        return {"radius": self.radius, "alpha": self.alpha, "n": self.n, "delta": self.delta}
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Self:
-        """The radius of a file."""
-        radius, alpha, n = state["radius"], check_alpha(state["alpha"]), check_count(state["n"], "n", minimum=1)
-        _attained(n, alpha, _check_delta(state["delta"]))
-        if not isinstance(radius, float) or not math.isfinite(radius):
-            raise ValueError(f"A radius must be a finite number, got {radius!r}.")
-        return cls(radius, alpha, n, float(state["delta"]))

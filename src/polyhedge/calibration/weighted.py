@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
+from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, check_alpha, check_count
 from polyhedge.calibration.density_ratio import ClassifierRatio, LogisticRatio, fitted_ratio
 from polyhedge.calibration.labels import ROW_LABELS, RowLabels, source_of, takes_labels, values_of
@@ -103,6 +104,7 @@ def weights_of(rows: Rows, source: _Source) -> Array:
     return as_weights(weights)
 
 
+@stored("weighted radii")
 @dataclass(frozen=True, eq=False)
 class WeightedRadii:
     """Calibration scores in order with their weights, and where the weight of a new row comes from.
@@ -121,6 +123,12 @@ class WeightedRadii:
     is_grouped: ClassVar[bool] = False
     kind: ClassVar[str] = "weighted"
     reads_weights: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_alpha(self.alpha)
+        if len(self.counted.scores) > check_count(self.n, "n", minimum=1):
+            raise ValueError(f"{len(self.counted.scores)} scores cannot come from {self.n} rows.")
+        self.counted.radii([1.0], 0.5)  # weights that cannot be added are refused here and not at the first row
 
     @property
     def calibrator(self) -> Weighted:
@@ -170,29 +178,3 @@ class WeightedRadii:
     def law(self) -> Any:
         """None: each row has a radius of its own."""
         return None
-
-    def state(self) -> dict[str, Any]:
-        """Arrays, numbers and texts; a ValueError where weights come from code."""
-        kept = {"alpha": self.alpha, "n": self.n, **self.counted.state()}
-        if isinstance(self.source, RowLabels):
-            return {**kept, "column": None}
-        if isinstance(self.source, (str, int)):
-            return {**kept, "column": self.source}
-        if isinstance(self.source, (LogisticRatio, ClassifierRatio)):
-            return {**kept, "ratio": self.source.state()}
-        raise ValueError("Weights that a function computes cannot be stored in a file. Bring them as a column of X.")
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Self:
-        """The radii of a file."""
-        counted, n = WeightedScores.from_state(state), check_count(state["n"], "n", minimum=1)
-        counted.radii([1.0], 0.5)  # weights that cannot be added are refused here and not at the first row
-        if len(counted.scores) > n:
-            raise ValueError(f"{len(counted.scores)} scores cannot come from {n} rows.")
-        source: Any = LogisticRatio.from_state(state["ratio"]) if "ratio" in state else state["column"]
-        source = ROW_LABELS if source is None else source
-        if not (callable(source) or source is ROW_LABELS) and (
-            isinstance(source, bool) or not isinstance(source, (str, int))
-        ):
-            raise ValueError(f"Weights must be in a column by name or position, got {source!r}.")
-        return cls(source, counted, check_alpha(state["alpha"]), n)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate
 from math import ceil
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, as_finite
 from polyhedge.calibration.rank import exact
 
@@ -23,6 +23,7 @@ _MOST_BITS = 8 * 2**28
 """A quarter of a gigabyte: three million rows whose weights are within a factor of a billion."""
 
 
+@stored("weighted scores")
 @dataclass(frozen=True, eq=False)
 class WeightedScores:
     r"""Finite scores in order with their weights, and the weight of scores that no radius covers.
@@ -34,6 +35,12 @@ class WeightedScores:
     scores: Array
     weights: Array
     uncovered: float = 0.0
+
+    def __post_init__(self) -> None:
+        is_ordered = self.scores.ndim == 1 and len(self.scores) > 0 and (np.diff(self.scores) >= 0).all()
+        if not is_ordered or self.scores.shape != as_weights(self.weights).shape or self.weights.min() == 0:
+            raise ValueError("Weighted scores must be in order, each with a weight above zero.")
+        as_weights([self.uncovered])
 
     @classmethod
     def of(cls, scores: ArrayLike, weights: ArrayLike) -> Self:
@@ -85,18 +92,6 @@ class WeightedScores:
         """As many rows of equal weight would be about as informative."""
         share = self.weights / self.weights.max()
         return float(share.sum() ** 2 / (share**2).sum())
-
-    def state(self) -> dict[str, Any]:
-        """Arrays and a number."""
-        return {"scores": self.scores, "weights": self.weights, "uncovered": self.uncovered}
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Self:
-        """What a file holds; a ValueError where it cannot have been made by `of`."""
-        scores, weights = as_finite(state["scores"], "scores", ndim=1), as_weights(state["weights"])
-        if not (scores.shape == weights.shape and scores.size and (weights > 0).all() and (np.diff(scores) >= 0).all()):
-            raise ValueError("Weighted scores must be in order, each with a weight above zero.")
-        return cls(scores, weights, float(as_weights([state["uncovered"]])[0]))
 
 
 def as_weights(weights: ArrayLike) -> Array:

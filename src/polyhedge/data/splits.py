@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from polyhedge._support.stored import stored
 from polyhedge._support.validation import check_count, check_rng
 
 __all__ = ["IndexArray", "Split", "as_indices", "digest_rows", "partition_rows", "split_rows", "take_rows"]
@@ -20,6 +21,7 @@ IndexArray = NDArray[np.intp]
 _PARTS = ("train", "learn", "calibrate", "held_out")
 
 
+@stored("split")
 @dataclass(frozen=True, eq=False)
 class Split:
     """Row numbers of disjoint parts of one data set.

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from polyhedge.sets import Ball, Ellipsoid
+
 if TYPE_CHECKING:
     from polyhedge.sets.region import Region
 
@@ -22,18 +24,17 @@ def as_pyros(region: Region) -> Any:
         raise ValueError("PyROS takes bounded sets with at least one outcome. Look at region.is_bounded and is_empty.")
     if region.shape.facets() is not None:
         return pyros.PolyhedralSet(region.W.tolist(), region.h.tolist())
-    # What a shape says of itself, as for files: a class of the user's may be one of these.
-    state = region.shape.state() if hasattr(region.shape, "state") else {}
-    if state.get("kind") == "Ellipsoid":
-        matrix = np.asarray(state["shape"])
-    elif state.get("kind") == "Ball" and state["norm"] == 2:
+    shape: Any = region.shape
+    if isinstance(shape, Ellipsoid):
+        matrix = shape.shape
+    elif isinstance(shape, Ball) and shape.norm == 2:
         matrix = np.eye(region.n_outcomes)
     else:
         raise ValueError(
             f"PyROS has no set like {type(region.shape).__name__}: only polyhedra, Euclidean balls and ellipsoids go "
             "there."
         )
-    center = region.center + np.asarray(state["center"])
+    center = region.center + shape.center
     round_set = pyros.EllipsoidalSet(center.tolist(), matrix.tolist(), scale=region.radius**2)
     if region.support_W is None or region.support_h is None:
         return round_set

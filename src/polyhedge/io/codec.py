@@ -65,14 +65,14 @@ def encode(values: Mapping[str, Any], external: Mapping[str, object] | None = No
 
 
 class _Encoder:
-    """One writing: objects and arrays that occur twice are stored once."""
+    """One writing: an object that occurs twice is stored once."""
 
     def __init__(self, external: Mapping[str, object]) -> None:
         self.external = {id(value): name for name, value in external.items()}
         self.objects: list[Any] = []
         self.members: dict[str, bytes] = {}
         # The objects are kept beside their references, because a number of `id` may be given to another one otherwise.
-        self.references: dict[int, tuple[Any, Any]] = {}
+        self.references: dict[int, tuple[Any, int]] = {}
 
     def value(self, item: Any, where: str) -> Any:
         if id(item) in self.external:
@@ -84,7 +84,7 @@ class _Encoder:
         if isinstance(item, np.generic) and item.dtype.kind in "fiub":
             return item.item()
         if isinstance(item, np.ndarray):
-            return self._once(item, lambda: {"$array": self._array(item, where, is_finite=True)})
+            return {"$array": self._array(item, where, is_finite=True)}
         if isinstance(item, (list, tuple)):
             return [self.value(each, where) for each in item]
         if isinstance(item, AbstractSet):
@@ -97,12 +97,9 @@ class _Encoder:
         known = stored_class(type(item))
         if known is None:
             raise ValueError(_not_stored(item, where))
-        return self._once(item, lambda: {"$object": self._object(item, known)})
-
-    def _once(self, item: Any, reference: Callable[[], Any]) -> Any:
         if id(item) not in self.references:
-            self.references[id(item)] = (item, reference())
-        return self.references[id(item)][1]
+            self.references[id(item)] = (item, self._object(item, known))
+        return {"$object": self.references[id(item)][1]}
 
     def _object(self, item: Any, known: StoredClass) -> int:
         state = {}
@@ -140,36 +137,39 @@ class Decoder:
 
     Parameters
     ----------
-    text : the JSON text.
+    tree : the JSON text, or what was parsed of it.
     members : members of the archive; arrays that are decoded are taken out of it.
     external : objects that the reader brings, by name.
     """
 
-    def __init__(self, text: bytes, members: dict[str, bytes], external: Mapping[str, object] | None = None) -> None:
-        tree = parse_json(text, "model.json")
+    def __init__(self, tree: Any, members: dict[str, bytes], external: Mapping[str, object] | None = None) -> None:
+        tree = parse_json(tree, "model.json") if isinstance(tree, bytes) else tree
         if not isinstance(tree, dict) or not isinstance(tree.get("objects"), list):
             raise ModelFileError("The description of the model has no list of objects.")
         self.records: list[Any] = tree.pop("objects")
         self.values: dict[str, Any] = tree
         self.members, self.external = members, dict(external or {})
         self._made: dict[int, Any] = {}
-        self._arrays: dict[str, np.ndarray[Any, Any]] = {}
 
     def __getitem__(self, name: str) -> Any:
         return self.value(self.values[name], len(self.records))
 
     def first(self, cls: type[Any]) -> dict[str, Any] | None:
-        """The fields, not decoded yet, of the first object of a class or its subclasses; None without one."""
-        for record in self.records:
-            known, state = self._record(record)
-            if issubclass(known.cls, cls):
-                return state
-        return None
+        """The fields, not decoded yet, of the first object of a class; None without one."""
+        states = (state for known, state in map(self._record, self.records) if known.cls is cls)
+        return next(states, None)
+
+    def class_of(self, item: Any) -> type[Any]:
+        """The class of the object that a value refers to."""
+        return self._record(self.records[item["$object"]])[0].cls
 
     def value(self, item: Any, before: int | None = None) -> Any:
         """A decoded value; objects must stand before the place `before` in the list."""
         before = len(self.records) if before is None else before
         if isinstance(item, list):
+            named = [str(each["$object"]) for each in item if isinstance(each, dict) and each.keys() == {"$object"}]
+            if len(set(named)) < len(named):
+                raise ModelFileError("A list of the model holds one object twice.")
             return [self.value(each, before) for each in item]
         if not isinstance(item, dict):
             return item
@@ -211,14 +211,13 @@ class Decoder:
         return known, record[1]
 
     def _array(self, name: Any, *, is_finite: bool) -> np.ndarray[Any, Any]:
-        name = str(name)
-        if name not in self._arrays:
-            if not name.startswith(f"{_FOLDER}/") or name not in self.members:
-                raise ModelFileError(f"The array {name[:80]!r} is missing.")
-            self._arrays[name] = _read_array(self.members.pop(name), name)
-        if is_finite and not _is_finite(self._arrays[name]):
+        # Taken out: an array at many places would cost far more than its file shows.
+        if not isinstance(name, str) or not name.startswith(f"{_FOLDER}/") or name not in self.members:
+            raise ModelFileError(f"The array {str(name)[:80]!r} is missing, or used twice.")
+        array = _read_array(self.members.pop(name), name)
+        if is_finite and not _is_finite(array):
             raise ModelFileError(f"The array {name} has NaN or infinite entries. Save the model again.")
-        return self._arrays[name]
+        return array
 
 
 def conform(value: Any, hint: Any, where: str) -> Any:

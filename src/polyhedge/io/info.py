@@ -1,4 +1,4 @@
-"""What is in a model file, told without making the predictor or the problem."""
+"""What is in a model file; neither its predictor nor its problem is made."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from polyhedge._support.text import printable
-from polyhedge._support.validation import warn_of_old_name
 from polyhedge.calibration import Calibration, Radii
+from polyhedge.data import Split
 from polyhedge.io.archive import MAX_BYTES, ModelFileError
-from polyhedge.io.families import FAMILIES
-from polyhedge.io.model import OpenedModel, calibrations_of, details_of, open_model, radii_of
-from polyhedge.io.sets import set_from_state, spread_from_state
+from polyhedge.io.codec import Decoder
+from polyhedge.io.model import FORMAT_VERSION, OpenedModel, open_model
 from polyhedge.io.signatures import Key
-from polyhedge.learners import Spread
-from polyhedge.planning import report_from
+from polyhedge.learners import LearnResult, Spread
+from polyhedge.model import Model, Record
+from polyhedge.planning import PolicyReport
+from polyhedge.regions import LearnedSet
 from polyhedge.sets import Shape
 
 
@@ -39,7 +40,7 @@ class ModelInfo:
     alpha, radius, n_calibrate, calibrations : the guarantee and its audit trail, newest last.
     predictor_kind : "trained", "frozen" or "precomputed".
     predictor_types : types inside the predictor, without Python's and NumPy's own.
-    learning : status, detail, objective and lower_bound of the learner; of a policy, which rules make it.
+    learning : status, detail, objective and lower_bound of the learner; of a plan, which rules make it.
     n_train, n_learn, n_calibrate_split : sizes of the three splits.
     data_digest, digest : fingerprints of the data with its splits, and of this file.
     signed_by : fingerprint of the key that the file says it is signed with; None where it is not signed.
@@ -90,12 +91,6 @@ class ModelInfo:
     settings: Mapping[str, str]
     details: Mapping[str, Any]
     n_bytes: int
-
-    @property
-    def schema(self) -> int:
-        """The former name of `format_version`, with a warning."""
-        warn_of_old_name("ModelInfo", "schema", "format_version")
-        return self.format_version
 
     @property
     def alpha(self) -> float:
@@ -187,57 +182,60 @@ def inspect_model(
 
 
 def _info(opened: OpenedModel, n_bytes: int) -> ModelInfo:
-    state = opened.state
-    is_inside = "stored" in state["problem"]
-    problem = state["problem"]["stored" if is_inside else "elsewhere"]
+    decoder = opened.decoder
+    values, model, record = decoder.values, decoder.first(Model), decoder.first(Record)
+    if model is None or record is None:
+        raise ModelFileError("The file must hold a model and its record.")
+    is_inside = "stored" in values["problem"]
+    problem = values["problem"]["stored" if is_inside else "elsewhere"]
     source = (problem["source"] or [""])[0] if is_inside else problem["reference"]
-    n_train, n_learn, n_calibrate = (len(part) for part in state["split"])
-    types = [str(name) for name in state["predictor"]["types"]]
-    shape = None if state["set"] is None else set_from_state(state["set"])
+    split, sets, predictor = decoder.value(record["split"]), decoder.first(LearnedSet), decoder["predictor"]
+    if not isinstance(split, Split):
+        raise ModelFileError("The file must hold the split of its rows.")
+    trail = tuple(decoder.value(model["trail"]))
     return ModelInfo(
-        format_version=state["schema"],
-        created=str(state["created"]),
-        packages={str(name): str(version) for name, version in state["packages"].items()},
+        format_version=FORMAT_VERSION,
+        created=str(values["created"]),
+        packages={str(name): str(version) for name, version in values["packages"].items()},
         problem_name=str(problem["name"]),
         outcome_names=tuple(str(name) for name in problem["outcome_names"]),
         decision_names=tuple(str(name) for name in problem["decision_names"]),
         curvature=str(problem["curvature"]).lower().replace("_", " ") if is_inside else None,
         problem_source=str(source),
         problem_is_inside=is_inside,
-        guarantee=FAMILIES[state.get("family", "set")].promise,
-        radii=radii_of(state),
-        set=shape,
-        spread=spread_from_state(state.get("spread")),
-        calibrations=calibrations_of(state),
-        predictor_kind=str(state["predictor"]["kind"]),
-        predictor_types=tuple(name for name in types if name.split(".")[0] not in ("builtins", "numpy")),
-        learning=_learning(state),
-        n_train=n_train,
-        n_learn=n_learn,
-        n_calibrate_split=n_calibrate,
-        data_digest=str(state["data_digest"]),
+        guarantee=str(getattr(decoder.class_of(model["family"]), "promise", "")),
+        radii=decoder.value(model["radii"]),
+        set=None if sets is None else decoder.value(sets["shape"]),
+        spread=None if sets is None else decoder.value(sets["spread"]),
+        calibrations=trail,
+        predictor_kind=predictor.kind,
+        predictor_types=tuple(name for name in predictor.types if name.split(".")[0] not in ("builtins", "numpy")),
+        learning=_learning(decoder, decoder.value(record["learn_result"])),
+        n_train=len(split.train),
+        n_learn=len(split.learn),
+        n_calibrate_split=len(split.calibrate),
+        data_digest=str(record["data_digest"]),
         digest=opened.digest,
         signed_by=opened.signed_by,
         is_verified=opened.is_verified,
-        settings={str(key): str(value) for key, value in state["settings"].items()},
-        details=details_of(opened.members),
+        settings={str(key): str(value) for key, value in record["settings"].items()},
+        details=decoder.value(record["details"]),
         n_bytes=n_bytes,
     )
 
 
-def _learning(state: Mapping[str, Any]) -> dict[str, Any]:
-    """What is said of how the family was made: by a learner, or by a selection of policies."""
-    learning = state["learning"]
-    if learning is None:
-        if "report" not in state.get("policy", {}):
-            return {"status": "finished", "detail": "no learner", "objective": math.nan, "lower_bound": math.nan}
-        report = report_from(state["policy"]["report"])
-        detail = ", ".join(f"{entry.rule} ({entry.share:.0%})" for entry in report.chosen)
-        return {"status": "planned", "detail": detail, "objective": report.chosen[0].bound, "lower_bound": -math.inf}
-    objective, _, lower_bound = learning["numbers"]
-    return {
-        "status": str(learning["status"]).lower().replace("_", " "),
-        "detail": str(learning["detail"]),
-        "objective": float(objective),
-        "lower_bound": float(lower_bound),
-    }
+def _learning(decoder: Decoder, result: LearnResult | None) -> dict[str, Any]:
+    """How the family was made: by a learner, or by a selection among policies."""
+    if result is not None:
+        status = result.status.name.lower().replace("_", " ")
+        return {
+            "status": status,
+            "detail": result.detail,
+            "objective": result.objective,
+            "lower_bound": result.lower_bound,
+        }
+    if (state := decoder.first(PolicyReport)) is None:
+        return {"status": "finished", "detail": "no learner", "objective": math.nan, "lower_bound": math.nan}
+    report = PolicyReport(**{**state, "entries": tuple(decoder.value(state["entries"]))})
+    detail = ", ".join(f"{entry.rule} ({entry.share:.0%})" for entry in report.chosen)
+    return {"status": "planned", "detail": detail, "objective": report.chosen[0].bound, "lower_bound": -math.inf}

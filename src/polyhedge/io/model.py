@@ -1,12 +1,11 @@
-"""What a fitted decider consists of, written to one file and read back bit by bit."""
+"""A fitted model, written to one file and read back."""
 
 from __future__ import annotations
 
-import json
-import math
+import re
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from io import BytesIO
@@ -16,41 +15,25 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from polyhedge._support.files import replace_file
-from polyhedge._support.validation import Array, Mask, check_alpha, check_count
+from polyhedge._support.validation import Array, Mask
 from polyhedge._support.versions import versions
 from polyhedge._support.warnings import Code, warn
-from polyhedge.calibration import Calibration, OneRadius, Radii, radii_from_state, radii_to_state
-from polyhedge.data import Split
-from polyhedge.data.splits import are_marked
 from polyhedge.io.archive import MAX_BYTES, ModelFileError, bytes_needed, open_archive, pack
-from polyhedge.io.claims import check_claims, check_ranks, checked_digest
-from polyhedge.io.encode import decode, encode, parse_json
-from polyhedge.io.example_rows import example_rows
-from polyhedge.io.families import check_outcomes_of, family_from_state, family_to_state
+from polyhedge.io.codec import Decoder, encode, parse_json
 from polyhedge.io.fit_record import FitRecord
-from polyhedge.io.predictor import fitted_estimator, predictor_from_members, predictor_to_members
+from polyhedge.io.predictor import load_predictor, store_predictor
 from polyhedge.io.signatures import Key, check_signature, read_signature, signature_of
-from polyhedge.learners import LearnResult
-from polyhedge.model import Model, Prints, Record
-from polyhedge.predictors.raw_columns import Schema
+from polyhedge.model import Model
 from polyhedge.problems import DecisionProblem, NotPortableError, problem_from_data, problem_to_data
-from polyhedge.regions import RegionFamily
 from polyhedge.rows import Rows
 from polyhedge.solvers.program import Status
 
 FORMAT = "polyhedge model"
-# Formats 1 and 2 are still read.
-FORMAT_VERSION = 3
-_READABLE = (1, 2, 3)
-"""Version 1 knows no spread, version 2 no predictors as plain data and one level for all radii: an older reader would
-decide wrongly, or not."""
+FORMAT_VERSION = 4
 _PACKAGES = ("polyhedge", "numpy", "scipy", "scikit-learn", "cvxpy", "highspy", "clarabel", "skops")
-# A calibration a day for 27 years.
-_MAX_CALIBRATIONS = 10_000
+_DIGEST = re.compile("[0-9a-f]{64}")
 _SAME = 1e-6
 """Share of the largest number up to which answers of a model and of its file are the same: solvers' own tolerance."""
-_FAR_APART = 2**20
-"""Rows of a split that may have any numbers: more must be sorted, which takes a second for ten times as many."""
 
 
 def write_model(
@@ -66,36 +49,23 @@ def write_model(
     ----------
     path : where to write.
     model : what to write.
-    trusted : names of types in the predictor beyond those on the list; whoever reads the file must trust them too.
+    trusted : names of types in the predictor that are stored through skops; whoever reads the file must trust them too.
     sign : private key; None for a file that is not signed.
-    life : what its decider goes on with, numbers, texts, lists and finite arrays: `read_model` gives it back as it is,
-        and whoever uses it checks it.
+    life : what its decider goes on with: `read_model` gives it back as it is, and whoever uses it checks it.
     """
-    record, family = model.record, model.family
-    kind, types, members = predictor_to_members(family.predictor, model.problem.n_outcomes, trusted)
-    state = {
+    predictor, members = store_predictor(model.family.predictor, trusted)
+    values = {
         "format": FORMAT,
-        "schema": FORMAT_VERSION,
-        "created": _now(),
+        "version": FORMAT_VERSION,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "packages": versions(_PACKAGES),
-        "settings": dict(record.settings),
         "problem": _problem_state(model.problem),
-        **family_to_state(family),
-        "radii": radii_to_state(model.radii),
-        "calibrations": [[c.date, c.n, float(c.radius), c.digest, float(c.alpha)] for c in model.trail],
-        "predictor": {"kind": kind, "types": types},
-        "learning": None if record.learn_result is None else _learn_state(record.learn_result),
-        "n_learn": int(record.n_learn),
-        "split": [np.asarray(getattr(record.split, part)) for part in ("train", "learn", "calibrate")],
-        "n_rows": record.split.n_rows,
-        "data_digest": record.data_digest,
-        "feature_names": list(record.feature_names),
-        "columns": None if record.schema is None else record.schema.as_json(),
-        "seen": [None if prints is None else prints.view(np.int64) for prints in (record.seen, record.trained)],
+        "predictor": predictor,
+        "model": model,
         "life": dict(life or {}),
     }
-    text, arrays = encode(state)
-    members.update({"model.json": text, "details.json": _details_text(record.details), **arrays})
+    text, arrays = encode(values, {"problem": model.problem, "predictor": model.family.predictor})
+    members.update({"model.json": text, **arrays})
     packed = pack(members, None if sign is None else partial(signature_of, key=sign))
     needed = bytes_needed(members, len(packed))
     _check_twin(model, packed, max(needed, MAX_BYTES), trusted)
@@ -125,7 +95,7 @@ def read_model(
     ----------
     path : the file.
     problem : the problem, where the file holds only a reference to it.
-    trusted : names of types in the predictor that may be made beyond those on the list, and may run code.
+    trusted : names of types in the predictor that skops may make, and that may run code.
     max_bytes : size of the unpacked model beyond which it is refused.
     verify : public key, or several: a file that none of them has signed is refused.
     """
@@ -134,44 +104,47 @@ def read_model(
 
 def _made(opened: OpenedModel, problem: DecisionProblem | None, trusted: Sequence[str]) -> tuple[Model, Any, Any]:
     """What the members of an opened file describe, as `read_model` gives it."""
-    members, state = opened.members, opened.state
+    decoder = opened.decoder
     try:
-        its_problem = _problem(state["problem"], problem)
-        d = its_problem.n_outcomes
-        check_outcomes_of(state, d)
-        template, predictor = predictor_from_members(state["predictor"]["kind"], members, d, trusted)
-        family = family_from_state(state, its_problem, predictor)
-        details, (seen, trained) = details_of(members), state.get("seen", (None, None))
-        record = Record(
-            split=_split(state["split"], state["n_rows"]),
-            n_learn=check_count(state["n_learn"], "n_learn", minimum=0),
-            data_digest=checked_digest(state["data_digest"]),
-            learn_result=_learn_result(state["learning"], family),
-            feature_names=_names(state["feature_names"]),
-            settings={str(key): str(value) for key, value in state["settings"].items()},
-            details=details,
-            schema=FitRecord.schema_in(details) or _schema(state.get("columns")),
-            seen=_prints(seen),
-            trained=_prints(trained),
-        )
-        model = Model(family, record, radii_of(state), calibrations_of(state))
-        check_claims(model)
-        return model, template, state.get("life", {})
+        decoder.external["problem"] = its_problem = _problem(decoder["problem"], problem)
+        template, predictor = load_predictor(decoder["predictor"], decoder.members, its_problem.n_outcomes, trusted)
+        decoder.external["predictor"] = predictor
+        model = decoder["model"]
+        _check(model, its_problem)
+        if (kept := FitRecord.read(model.record.details)) is not None:
+            model = replace(model, record=replace(model.record, schema=kept.schema))
+        return model, template, decoder["life"]
     except ModelFileError:
         raise
     except Exception as error:  # edited content fails wherever it is first used
         raise ModelFileError(f"The model's content is not as expected: {type(error).__name__}: {error}") from error
 
 
+def _check(model: Any, problem: DecisionProblem) -> None:
+    """Raise where the parts of a model do not fit together."""
+    if not isinstance(model, Model) or not model.trail:
+        raise ModelFileError("The file must hold a model that was calibrated.")
+    family, radii, newest, d = model.family, model.radii, model.trail[-1], problem.n_outcomes
+    if family.problem is not problem or (radii.n, radii.alpha, radii.radius) != (newest.n, newest.alpha, newest.radius):
+        raise ModelFileError("The radii are not those of the newest entry of the audit trail.")
+    if family.sets is not None:
+        spread = family.sets.spread
+        if family.sets.shape.n_outcomes != d or not (spread is None or spread.fits(d)):
+            raise ModelFileError(f"The set must be one of {d} outcomes, as the problem is.")
+    digests = [model.record.data_digest, *(entry.digest for entry in model.trail)]
+    names = model.record.feature_names
+    if not all(map(_DIGEST.fullmatch, digests)) or len(set(names)) < len(names):
+        raise ModelFileError("Digests must have 64 hexadecimal digits, and features different names.")
+
+
 @dataclass(frozen=True)
 class OpenedModel:
-    """A file before any object is made of it: members that are not read yet, its description, and where it is from.
+    """A file before any object is made of it.
 
     `signed_by` is the fingerprint of the key that the file says it is signed with, `is_verified` whether it is.
     """
 
-    members: dict[str, bytes]
-    state: dict[str, Any]
+    decoder: Decoder
     digest: str
     signed_by: str | None
     is_verified: bool
@@ -192,63 +165,43 @@ def _opened(stream: BinaryIO, max_bytes: int, verify: Key | Sequence[Key] | None
     if verify is not None:
         check_signature(signature, archive.digest, verify)
     signed_by = None if signature is None else signature.fingerprint
-    header = parse_json(members.get("model.json", b""), "model.json")
+    text = members.pop("model.json", b"")
+    header = parse_json(text, "model.json")
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise ModelFileError("This is not a polyhedge model file.")
-    if header.get("schema") not in _READABLE:
+    if header.get("version") != FORMAT_VERSION:
         raise ModelFileError(
-            f"The file has the format version {str(header.get('schema'))[:20]}, this polyhedge reads versions "
-            f"{', '.join(map(str, _READABLE))}. "
-            "Install a newer polyhedge, or save the model with an older one."
+            f"The file has the format version {str(header.get('version'))[:20]}, this polyhedge reads version "
+            f"{FORMAT_VERSION}. Fit the model again, or use the polyhedge that saved it."
         )
-    try:
-        state = decode(members.pop("model.json"), members)
-        return OpenedModel(members, state, archive.digest, signed_by, verify is not None)
-    except ModelFileError:
-        raise
-    except Exception as error:  # such as numbers that are no numbers, or a description nested too deep
-        raise ModelFileError(f"The description of the model is damaged: {type(error).__name__}: {error}") from error
+    return OpenedModel(Decoder(header, members), archive.digest, signed_by, verify is not None)
 
 
 def _check_twin(model: Model, packed: bytes, max_bytes: int, trusted: Sequence[str]) -> None:
-    """Raise where what these bytes describe cannot be read, or decides otherwise at a few rows.
+    """Raise where what these bytes describe cannot be read, or decides otherwise at a few rows of the fit.
 
     Parts of a user's own may be stored by less than they are made of, whatever their types say.
     """
     advice = (
-        "Something in the decider, such as a rule, a residual distribution or a set of one's own, is not stored whole. "
-        "Nothing was written. Keep the decider by pickle, or use parts that Polyhedge makes."
+        "Something in the decider, such as a policy, a residual distribution or a set of one's own, is not stored "
+        "whole. Nothing was written. Keep the decider by pickle, or use parts that Polyhedge makes."
     )
     try:
         opened = _opened(BytesIO(packed), max_bytes)
-        twin = _made(opened, model.problem if "elsewhere" in opened.state["problem"] else None, trusted)[0]
+        is_elsewhere = "elsewhere" in opened.decoder.values["problem"]
+        twin = _made(opened, model.problem if is_elsewhere else None, trusted)[0]
     except ModelFileError as error:
         text = f"A model file must be read as it was written, and this one would be refused: {error} {advice}"
         raise ValueError(text) from error
-    rows = _examples(model)
-    try:
-        own, proven = _answers(model, rows)
-    except Exception:
-        if model.record.examples is None:  # rows of our making, which need not be any that the model takes
-            return
-        raise
-    read, proven_again = _answers(twin, rows)
+    if model.record.examples is None:  # a loaded model, every part of which came from a file
+        return
+    (own, proven), (read, proven_again) = (_answers(one, model.record.examples) for one in (model, twin))
     both = proven & proven_again
     for what, values in own.items():
         first, second = values[both], read[what][both]
         size = np.abs(first[np.isfinite(first)]).max(initial=0.0)
         if not np.allclose(first, second, rtol=0.0, atol=_SAME * size, equal_nan=True):
             raise ValueError(f"A model file must decide as the decider does, and {what} would differ. {advice}")
-
-
-def _examples(model: Model) -> Rows:
-    """Rows of the fit, or where none is known rows that the predictor takes, with values and labels or weights."""
-    if model.record.examples is not None:
-        return model.record.examples
-    estimator = fitted_estimator(model.family.predictor)[1]
-    features = np.zeros((2, model.problem.n_outcomes)) if estimator is None else example_rows(estimator)
-    n_values = sum(int(np.prod(each.shape)) for each in model.problem.parameters)
-    return Rows(features, parameters=np.zeros((len(features), n_values)))
 
 
 def _answers(model: Model, rows: Rows) -> tuple[dict[str, Array], Mask]:
@@ -264,55 +217,6 @@ def _answers(model: Model, rows: Rows) -> tuple[dict[str, Array], Mask]:
         scores = placed.regions.scores(shifted)
     answers = {"decisions": decided.flat, "bounds": decided.cost_bound, "expected costs": expected, "scores": scores}
     return answers, np.asarray(decided.status != Status.STOPPED_EARLY)
-
-
-def details_of(members: Mapping[str, bytes]) -> dict[str, Any]:
-    """The caller's own details."""
-    details = parse_json(members.get("details.json", b"{}"), "details.json")
-    if not isinstance(details, dict):
-        raise ModelFileError("The details of a model must be a dictionary.")
-    return details
-
-
-def calibrations_of(state: Mapping[str, Any]) -> tuple[Calibration, ...]:
-    """The audit trail, oldest first, each radius of a rank that its rows have."""
-    entries = state["calibrations"]
-    if not isinstance(entries, list) or not 1 <= len(entries) <= _MAX_CALIBRATIONS:
-        raise ModelFileError(f"A model has 1 to {_MAX_CALIBRATIONS} calibrations.")
-    # Older files have one level beside the radii, which was in force when they were written.
-    older = {} if "alpha" not in state else {"alpha": state["alpha"]}
-    made = tuple(_calibration(*entry, **older) for entry in entries)
-    check_ranks(made)
-    return made
-
-
-def radii_of(state: Mapping[str, Any]) -> Radii:
-    """The radii in force, which the newest entry of the audit trail must agree with."""
-    newest = calibrations_of(state)[-1]
-    if "radii" not in state:  # older files know one radius for all rows
-        return OneRadius(newest.radius, newest.alpha, newest.n)
-    radii = radii_from_state(state["radii"]["kind"], state["radii"])
-    if (radii.n, radii.alpha, radii.radius) != (newest.n, newest.alpha, newest.radius):
-        raise ModelFileError("The radii are not those of the newest entry of the audit trail.")
-    return radii
-
-
-def _calibration(date: str, n: int, radius: float, digest: str, alpha: float) -> Calibration:
-    datetime.fromisoformat(date)
-    if not isinstance(radius, float) or not math.isfinite(radius):
-        raise ModelFileError(f"A radius must be a finite number, got {radius!r}.")
-    return Calibration(date, check_count(n, "n", minimum=1), radius, checked_digest(digest), check_alpha(alpha))
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _details_text(details: Mapping[str, Any]) -> bytes:
-    try:
-        return json.dumps(dict(details), allow_nan=False).encode()
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"details must hold JSON values (texts, numbers, lists, dictionaries): {error}") from error
 
 
 def _problem_state(problem: DecisionProblem) -> dict[str, Any]:
@@ -355,60 +259,3 @@ def _problem(state: Mapping[str, Any], given: DecisionProblem | None) -> Decisio
     names = state["stored" if is_inside else "elsewhere"]["outcome_names"]
     outcomes = tuple(str(name) for name in names)
     return given if outcomes == given.outcome_names else given.labelled(outcome_names=list(outcomes))
-
-
-def _schema(stored: Any) -> Schema | None:
-    return Schema.from_json(stored) if isinstance(stored, dict) else None
-
-
-def _names(names: Any) -> tuple[str, ...]:
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ModelFileError("The names of features must be a list of texts.")
-    return tuple(names)
-
-
-def _prints(stored: Any) -> Prints | None:
-    """Fingerprints of rows, which a file holds as signed numbers."""
-    if stored is None:
-        return None
-    if not isinstance(stored, np.ndarray) or stored.dtype != np.int64 or stored.ndim != 1:
-        raise ModelFileError("Fingerprints of rows must be a list of whole numbers.")
-    return stored.view(np.uint64)
-
-
-def _split(parts: Sequence[Any], n_rows: int | None) -> Split:
-    train, learn, calibrate = parts
-    n = sum(np.size(part) for part in parts)
-    ends = [int(np.max(part, initial=0)) + 1 for part in parts if np.asarray(part).dtype.kind in "iu"]
-    if n > _FAR_APART and not are_marked(max(ends, default=0), n):
-        raise ModelFileError(f"A split of {n} rows has row numbers up to {max(ends)}, which no data set of ours has.")
-    return Split(train, learn, calibrate, n_rows=n_rows)
-
-
-def _learn_state(result: LearnResult) -> dict[str, Any]:
-    numbers = [float(result.objective), float(result.seconds), float(result.lower_bound)]
-    return {
-        "numbers": numbers,
-        "status": result.status.name,
-        "trace": [float(value) for value in result.trace],
-        "detail": result.detail,
-        "interrupted": bool(result.interrupted),
-    }
-
-
-def _learn_result(state: Mapping[str, Any] | None, family: RegionFamily) -> LearnResult | None:
-    if state is None:
-        return None
-    if family.sets is None:
-        raise ValueError("a learner is told of where no set was learned")
-    objective, seconds, lower_bound = state["numbers"]
-    return LearnResult(
-        set=family.sets.shape,
-        objective=float(objective),
-        status=Status[state["status"]],
-        seconds=float(seconds),
-        lower_bound=float(lower_bound),
-        trace=tuple(float(value) for value in state["trace"]),
-        detail=str(state["detail"]),
-        interrupted=bool(state.get("interrupted", False)),
-    )

@@ -1,24 +1,21 @@
-"""The fitted predictor in a model file: as checked plain data, or through skops where the user trusts its types."""
+"""The fitted predictor in a model file: plain arrays, or through skops where the user trusts its types."""
 
 from __future__ import annotations
 
+import io
 import json
-import warnings
-from collections.abc import Iterator, Sequence
-from typing import Any
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
-import numpy as np
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 
+from polyhedge._support.stored import stored
 from polyhedge.io.archive import ModelFileError
-from polyhedge.io.encode import parse_json
-from polyhedge.io.example_rows import example_rows
-from polyhedge.io.known import known_classes
-from polyhedge.io.make import NotPlainError, from_record, to_record
-from polyhedge.io.records import Objects, Record, pack_record, unpack_record
-from polyhedge.io.roles import check_predictor
-from polyhedge.io.skops_form import SKOPS_TREE, load_trusted, record_from_skops, skops_members, types_in, unknown_types
+from polyhedge.io.codec import npy_header, parse_json
+from polyhedge.predictors.arrays import ArrayPredictor, NotPlainError, Recipe, as_arrays, recipe_of
 from polyhedge.predictors.regressor import (
     Predictor,
     _GivenPredictor,
@@ -28,155 +25,192 @@ from polyhedge.predictors.regressor import (
     takes_nan,
 )
 
-PLAIN = "predictor.json"
+__all__ = ["StoredPredictor", "load_predictor", "store_predictor"]
+
+_FOLDER = "predictor/"
+_TREE = f"{_FOLDER}schema.json"
+_SCALARS = ("bool", "bool_", "int8", "int32", "int64", "uint8", "uint32", "uint64", "float32", "float64", "str_")
+_PLAIN = {
+    "BytesNode": ("builtins.bytes",),
+    "DTypeNode": ("numpy.dtype",),
+    "DefaultDictNode": ("collections.defaultdict",),
+    "DictNode": ("builtins.dict", "collections.OrderedDict"),
+    "JsonNode": ("builtins.bool", "builtins.float", "builtins.int", "builtins.str"),
+    "ListNode": ("builtins.list",),
+    "NdArrayNode": ("numpy.ndarray", *(f"numpy.{name}" for name in _SCALARS)),
+    "SetNode": ("builtins.set",),
+    "SliceNode": ("builtins.slice",),
+    "TupleNode": ("builtins.tuple",),
+    "TypeNode": (*(f"numpy.{name}" for name in _SCALARS), "builtins.float", "builtins.int", "builtins.str"),
+}
+"""Plain data in a description of skops: what makes it, and types; some makers call what they name."""
 
 
-def predictor_to_members(
-    predictor: Predictor, n_outcomes: int, trusted: Sequence[str] = ()
-) -> tuple[str, list[str], dict[str, bytes]]:
-    """How the predictor is used ("trained", "frozen" or "precomputed"), the types in it, and its members."""
-    kind, estimator = fitted_estimator(predictor)
+@stored("predictor")
+@dataclass(frozen=True, eq=False)
+class StoredPredictor:
+    """A predictor as a file holds it.
+
+    Attributes
+    ----------
+    kind : how it is used: "trained" by fit, "frozen" as it came, or "precomputed" by the user.
+    types : names of the types that it was made of.
+    model : its arrays; None where predictions are given, or where skops describes it.
+    template : what `refresh` fits again; None where nothing is fitted, or where skops describes it.
+    """
+
+    kind: Literal["trained", "frozen", "precomputed"]
+    types: tuple[str, ...] = ()
+    model: ArrayPredictor | None = None
+    template: Recipe | None = None
+
+
+def store_predictor(predictor: Predictor, trusted: Sequence[str] = ()) -> tuple[StoredPredictor, dict[str, bytes]]:
+    """The predictor as a file holds it, and members of the archive for one that skops describes."""
+    kind, estimator, template = _fitted(predictor)
     if estimator is None:
-        return kind, [], {}
+        return StoredPredictor(kind), {}
     try:
-        record = to_record(estimator)
-        values, members = pack_record(record)
-        _check_twin(estimator, _made(unpack_record(values, dict(members)), n_outcomes))
-    except (NotPlainError, ModelFileError) as error:
-        members = _trusted_members(estimator, trusted, str(error))
-        return kind, sorted(types_in(members)), members
-    members[PLAIN] = json.dumps(values, separators=(",", ":")).encode()
-    return kind, sorted(set(_types(record))), members
+        recipe = None if template is None else recipe_of(template)
+        arrays = as_arrays(estimator, takes_nan=predictor.takes_nan)
+        types = _types(recipe) if recipe is not None else [_name(type(estimator))]
+        return StoredPredictor(kind, tuple(dict.fromkeys(types)), arrays, recipe), {}
+    except NotPlainError as error:
+        members = _skops_members(estimator, trusted, str(error).rstrip("."))
+        return StoredPredictor(kind, tuple(sorted(set(_types_in(members))))), members
 
 
-def _trusted_members(estimator: Any, trusted: Sequence[str], reason: str) -> dict[str, bytes]:
-    reason = reason.rstrip(".")
-    members = skops_members(estimator, trusted, reason)
-    if not _is_trusted(members, trusted):
-        raise ValueError(
-            f"The predictor cannot be stored as plain data: {reason}. If you trust this code, name it in "
-            f"trusted=[{_name(type(estimator))!r}] when you save and when you load."
-        )
-    return members
+def load_predictor(
+    held: StoredPredictor, members: dict[str, bytes], n_outcomes: int, trusted: Sequence[str] = ()
+) -> tuple[Any, Predictor]:
+    """What stands for `RobustDecider.predictor`, and the fitted predictor; its members are used up."""
+    if held.kind == "precomputed":
+        return held.kind, as_predictor(held.kind, n_outcomes)
+    estimator: Any = held.model
+    if held.model is None:
+        estimator = _load_trusted(members, trusted)
+    elif (shape := held.model.predict(held.model.example()).shape) != (1, n_outcomes):
+        raise ModelFileError(f"The predictor must predict {n_outcomes} outcome(s) of a row, got the shape {shape}.")
+    if held.kind == "frozen":
+        given = estimator if held.model is not None else FrozenEstimator(estimator)
+        return given, as_predictor(given, n_outcomes)
+    template = clone(estimator) if held.template is None else held.template.make()
+    predictor = _TrainedPredictor(template, n_outcomes, takes_nan(template))
+    predictor.model = estimator
+    return template, predictor
 
 
-def _is_trusted(members: dict[str, bytes], trusted: Sequence[str]) -> bool:
-    """Whether something that is in the predictor is trusted by name; nothing else opens the way past the checks."""
-    return bool(set(trusted) & types_in(members))
-
-
-def _check_twin(estimator: Any, twin: Any) -> None:
-    """What would be read back must predict the same: another version of scikit-learn may keep more than we store."""
-    rows = example_rows(estimator)
-    answers = [_answer(model, rows) for model in (estimator, twin)]
-    if answers[0] != answers[1]:
-        raise NotPlainError(f"{_name(type(estimator))}, which would be read back as another predictor")
-
-
-def _answer(model: Any, rows: Any) -> Any:
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        try:
-            return np.asarray(model.predict(rows)).tobytes()
-        except Exception as error:  # rows of our making may be none for it; then the twin must say the same
-            return f"{type(error).__name__}: {error}"
-
-
-def fitted_estimator(predictor: Predictor) -> tuple[str, Any]:
-    """How the predictor is used, and the estimator in it; None where predictions are given."""
+def _fitted(predictor: Predictor) -> tuple[Literal["trained", "frozen", "precomputed"], Any, Any]:
+    """How the predictor is used, the model in it, None where predictions are given, and what is fitted again."""
     if isinstance(predictor, _TrainedPredictor):
-        return "trained", predictor.model
+        return "trained", predictor.model, predictor.template
     assert isinstance(predictor, _GivenPredictor)
     if predictor.function is _identity:
-        return "precomputed", None
+        return "precomputed", None, None
     owner = getattr(predictor.function, "__self__", None)
     if not hasattr(owner, "predict"):
         raise ValueError(
             f"The predictor is the function {predictor.function!r}, and functions are not stored. Hand in a "
             'scikit-learn estimator, or use predictor="precomputed" and store the predictions\' model elsewhere.'
         )
-    return "frozen", owner.estimator if isinstance(owner, FrozenEstimator) else owner
+    return "frozen", owner.estimator if isinstance(owner, FrozenEstimator) else owner, None
 
 
-def predictor_from_members(
-    kind: str, members: dict[str, bytes], n_outcomes: int, trusted: Sequence[str] = ()
-) -> tuple[Any, Predictor]:
-    """What stands for `RobustDecider.predictor`, and the fitted predictor; its members are used up."""
-    if kind == "precomputed":
-        return kind, as_predictor(kind, n_outcomes)
-    if kind not in ("trained", "frozen"):
-        raise ModelFileError(f"{str(kind)[:80]!r} is not a known kind of predictor.")
-    estimator = _estimator(members, n_outcomes, trusted)
-    if kind == "frozen":
-        frozen = FrozenEstimator(estimator)
-        return frozen, as_predictor(frozen, n_outcomes)
-    template = clone(estimator)
-    predictor = _TrainedPredictor(template, n_outcomes, takes_nan(template))
-    predictor.model = estimator
-    return template, predictor
+def _types(recipe: Recipe) -> Iterator[str]:
+    """Names of the classes in a recipe."""
+    made = recipe.make()
+    if recipe.name != "tuple":
+        yield _name(type(made))
+    todo: list[Any] = list(recipe.parameters.values())
+    while todo:
+        item = todo.pop()
+        if isinstance(item, Recipe):
+            yield from _types(item)
+        elif isinstance(item, list):
+            todo.extend(item)
 
 
-def _estimator(members: dict[str, bytes], n_outcomes: int, trusted: Sequence[str]) -> Any:
-    if PLAIN in members:
-        values = parse_json(members.pop(PLAIN), PLAIN)
-        return _made(_read(lambda: unpack_record(values, members)), n_outcomes)
-    if SKOPS_TREE not in members:
-        raise ModelFileError("The description of the predictor is missing.")
+def _name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__name__}"
+
+
+def _skops_members(estimator: Any, trusted: Sequence[str], reason: str) -> dict[str, bytes]:
+    """Members for an estimator all types of which are plain or in `trusted`; otherwise a ValueError."""
+    import skops.io
+
     try:
-        return _made(_read(lambda: record_from_skops(members)), n_outcomes)
-    except ModelFileError as error:
-        if not _is_trusted(members, trusted):
-            unknown = ", ".join(sorted(unknown_types(members)))[:500]
-            raise ModelFileError(f"{error} {_ADVICE}{unknown and f' It holds {unknown}.'}") from error
-    made = load_trusted(members, trusted)
+        packed = skops.io.dumps(estimator)
+    except Exception as error:  # skops raises what the object's own methods raise
+        raise ValueError(f"The predictor {type(estimator).__name__} cannot be stored: {error}") from error
+    with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+        members = {f"{_FOLDER}{name}": archive.read(name) for name in archive.namelist()}
+    members[_TREE] = json.dumps(parse_json(members[_TREE], _TREE), separators=(",", ":")).encode()
+    unknown = _unknown_types(members, trusted)
+    if unknown:
+        raise ValueError(
+            f"The predictor cannot be stored as plain arrays: {reason}. It holds {', '.join(unknown)}, which `load` "
+            f"would refuse. If you trust this code, name it in trusted={unknown} when you save and when you load."
+        )
+    return members
+
+
+def _load_trusted(members: dict[str, bytes], trusted: Sequence[str]) -> Any:
+    """The predictor as skops makes it, every type of it plain or trusted by name; its members are used up.
+
+    What it is made of is checked by type only: whoever trusts a type trusts the file's author with it.
+    """
+    import skops.io
+
+    unknown = _unknown_types(members, trusted)
+    if unknown:
+        raise ModelFileError(
+            f"The predictor holds {', '.join(unknown)[:500]}, which may run code. If you trust the file's author and "
+            f"that code, name these types in trusted=[...]."
+        )
+    own = [name for name in members if name.startswith(_FOLDER)]
+    for name in own:
+        if name.endswith(".npy"):
+            npy_header(members[name], name)
+    types, stream = sorted(set(_types_in(members))), io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name in own:
+            # Taken out, because a large forest should not be in memory three times.
+            archive.writestr(name.removeprefix(_FOLDER), members.pop(name))
+    try:
+        made = skops.io.load(stream, trusted=types)
+    except (Exception, SystemExit) as error:  # what a trusted type does when it is made
+        raise ModelFileError(f"The predictor cannot be made: {type(error).__name__}: {error}") from error
     if not hasattr(made, "predict") or not hasattr(made, "get_params"):
         raise ModelFileError(f"The predictor must be an estimator with predict, got {type(made).__name__}.")
     return made
 
 
-_ADVICE = (
-    "Only predictors that can be checked as plain data are loaded. If you trust the file's author with this process, "
-    "name the types that are not known in trusted=[...]."
-)
+def _unknown_types(members: Mapping[str, bytes], trusted: Sequence[str]) -> list[str]:
+    """Types and functions that are neither plain nor in `trusted`; nothing is imported to find out."""
+    unknown = {
+        _type_of(node) for node in _nodes(members) if _type_of(node) not in _PLAIN.get(str(node["__loader__"]), ())
+    }
+    return sorted(unknown - set(trusted))
 
 
-def _read(read: Any) -> Record:
-    try:
-        made: Record = read()
-    except ModelFileError:
-        raise
-    except Exception as error:  # a damaged description fails in as many ways as there are damages
-        raise ModelFileError(f"The predictor cannot be read: {type(error).__name__}: {error}.") from error
-    return made
+def _types_in(members: Mapping[str, bytes]) -> Iterator[str]:
+    return (_type_of(node) for node in _nodes(members))
 
 
-def _made(record: Record, n_outcomes: int) -> Any:
-    """The estimator of a record, checked in the role it plays, and tried."""
-    try:
-        made = from_record(record)
-        check_predictor(made, n_outcomes)
-        answer = _answer(made, example_rows(made))
-    except Exception as error:  # a damaged description fails in as many ways as there are damages
-        raise ModelFileError(f"The predictor cannot be made: {type(error).__name__}: {error}.") from error
-    # Zeros may lie outside of what a predictor takes, which is a ValueError; anything else is a defect of its state.
-    if isinstance(answer, str) and not answer.startswith("ValueError"):
-        raise ModelFileError(f"The predictor does not predict: {answer}. Which scikit-learn was it saved with?")
-    return made
+def _type_of(node: Mapping[str, Any]) -> str:
+    return f"{node.get('__module__')}.{node['__class__']}"
 
 
-def _types(item: Any) -> Iterator[str]:
-    """Names of the classes in a record."""
-    if isinstance(item, Record):
-        yield _name(known_classes()[item.name])
-        yield from _types(list(item.state.values()))
-    elif isinstance(item, Objects):
-        yield from _types(item.items)
-    elif isinstance(item, dict):
-        yield from _types(list(item.values()))
-    elif isinstance(item, (list, tuple)):
-        for each in item:
-            yield from _types(each)
-
-
-def _name(cls: type) -> str:
-    return f"{cls.__module__}.{cls.__name__}"
+def _nodes(members: Mapping[str, bytes]) -> Iterator[dict[str, Any]]:
+    """All nodes of the description of a predictor by skops."""
+    if _TREE not in members:
+        raise ModelFileError("The description of the predictor is missing.")
+    todo = [parse_json(members[_TREE], _TREE)]
+    while todo:
+        item = todo.pop()
+        if isinstance(item, dict):
+            if "__class__" in item:
+                yield {"__loader__": None, **item}
+            todo.extend(item.values())
+        elif isinstance(item, list):
+            todo.extend(item)

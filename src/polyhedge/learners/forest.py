@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self
 
@@ -11,6 +11,7 @@ import numpy as np
 from sklearn import config_context
 from sklearn.tree import DecisionTreeRegressor
 
+from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, Indices, check_count, numbers_of
 
 _MAX_DEPTH, _MAX_TREES = 16, 64
@@ -21,6 +22,7 @@ _LARGEST = 1e30
 """Larger features count as this: trees are grown in single precision."""
 
 
+@stored("forest")
 @dataclass(frozen=True, eq=False)
 class Forest:
     """The mean of regression trees of several outputs on the numeric columns of X and on the prediction.
@@ -132,6 +134,11 @@ class Forest:
         blocks = [self._leaves(block) for block in self._blocks(X, centers)]
         return np.vstack([np.zeros((0, len(self.roots)), dtype=np.int64), *blocks])
 
+    def fits(self, n_outcomes: int, n_outputs: int | None = None) -> bool:
+        """Whether it looks at the prediction of so many outcomes, and has so many outputs."""
+        is_wide = n_outputs is None or self.value.shape[1] == n_outputs
+        return len(self.fill) == len(self.columns) + n_outcomes and is_wide
+
     def _blocks(self, X: Any, centers: Array) -> Iterator[Array]:
         matrix = _filled(np.hstack([_numbers(X, self.names, self.columns), centers]), self.fill)
         return (matrix[k : k + _BLOCK] for k in range(0, len(matrix), _BLOCK))
@@ -157,15 +164,6 @@ class Forest:
         for parent in np.flatnonzero(~is_leaf).tolist():
             level[children[:, parent]] = np.maximum(level[children[:, parent]], level[parent] + 1)
         return bool(level.max(initial=0) <= self.depth)
-
-    def state(self) -> dict[str, Any]:
-        """The fields by name, from which `from_state` makes the same."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Self:
-        """The forest with this state."""
-        return cls(**{**state, "names": tuple(str(name) for name in state["names"])})
 
 
 def numeric_columns(X: Any) -> tuple[tuple[str, ...], Indices]:

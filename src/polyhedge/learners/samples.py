@@ -12,6 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from polyhedge._support.stored import stored
 from polyhedge._support.tolerances import CANCELLATION
 from polyhedge._support.validation import Array, Indices, as_rows, check_alpha, check_count
 from polyhedge.calibration import conformal_radius, conformal_rank
@@ -162,6 +163,7 @@ def usable(scales: Array, values: Array) -> Array:
     return np.where(varies, scales, other)
 
 
+@stored("learning result")
 @dataclass(frozen=True)
 class LearnResult:
     """A learned set with the evidence for it.

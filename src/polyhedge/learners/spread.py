@@ -14,13 +14,14 @@ saves little beside the noise of few rows: it is scored on many more rows than a
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 from sklearn.model_selection import GroupKFold, KFold
 
+from polyhedge._support.stored import stored
 from polyhedge._support.tolerances import SELECTION_TIE
 from polyhedge._support.validation import Array, Indices
 from polyhedge.calibration import conformal_radius, minimum_samples
@@ -45,6 +46,7 @@ _SCORED_ROWS, _TREE_ROWS = 8, 0.5
 """Rows that score a spread, and rows that a tree draws then, for each row that the shape is learned from."""
 
 
+@stored("spread")
 @dataclass(frozen=True, eq=False)
 class Spread(Forest):
     """A small forest that predicts the size of residuals, relative to their mean size; see `Forest` for its arrays.
@@ -81,7 +83,8 @@ class Spread(Forest):
         relative = (sizes / (sizes.mean() or 1.0))[:, None]
         forest, _ = Forest.fit(X, centers, relative, min_leaf=min_leaf, seed=seed, rows_a_tree=rows_a_tree, **settings)
         # Residuals of 0 must not give a set without extent.
-        return cls(**{**forest.state(), "value": np.maximum(forest.value, 1e-3)})
+        nodes = {each.name: getattr(forest, each.name) for each in fields(forest)}
+        return cls(**{**nodes, "value": np.maximum(forest.value, 1e-3)})
 
     def __call__(self, X: Any, centers: Array) -> Array:
         """Levels (N,) at rows X with their predictions (N, d)."""

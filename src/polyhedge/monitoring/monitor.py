@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from polyhedge._support.alignment import check_same_rows, row_keys
 from polyhedge._support.validation import Array, Mask, check_count
-from polyhedge.calibration import FollowingRadii, conformal_rank, n_followed, radii_to_state
+from polyhedge.calibration import FollowingRadii, conformal_rank, n_followed
 from polyhedge.data import GroupSplit, TimeSplit, digest_rows
 from polyhedge.diagnostics import Diagnostic, coverage_since_diagnostic, fed_again_diagnostic, row_hashes
 from polyhedge.evaluation import Proportion, proportion
@@ -283,14 +283,13 @@ def check_log(log: Any, model: Model, state: MonitoringState | None = None, outc
 
 
 def check_stored(model: Model, calibrator: Any) -> None:
-    """Raise if a file cannot hold the radii, or the calibrator by which a loaded decider recalibrates."""
-    radii_to_state(model.radii)
+    """Raise if a loaded decider would recalibrate by another calibrator."""
     is_ours = type(calibrator).__module__.startswith("polyhedge.")
     if type(calibrator) is not type(model.radii.calibrator) and not is_ours:
         raise ValueError(
-            f"A calibrator in a file must be one that Polyhedge has, got {calibrator!r}: a loaded decider would "
-            f"recalibrate by {model.radii.calibrator!r}. Keep the decider by pickle, or set calibration to one "
-            "that Polyhedge has and recalibrate on fresh rows."
+            f"A loaded decider recalibrates by the calibrator of its radii, {model.radii.calibrator!r}, and not by "
+            f"{calibrator!r}. Let the calibrator return radii of a class that names it as `calibrator` and is "
+            "registered with polyhedge.io.stored, or keep the decider by pickle."
         )
 
 

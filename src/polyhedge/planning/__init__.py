@@ -1,12 +1,12 @@
 """Policies: residual distributions, decision rules z(x) with planned costs v(x), their selection, and margin paths."""
 
-from polyhedge.planning.costs import MeanCost, mean_cost_from
-from polyhedge.planning.margin_path import MarginPolicy, fit_path, path_from
-from polyhedge.planning.policies import ScenarioPolicy, policy_from
-from polyhedge.planning.report import PolicyReport, report_from
+from polyhedge.planning.costs import MeanCost
+from polyhedge.planning.margin_path import MarginPolicy, fit_path
+from polyhedge.planning.policies import ScenarioPolicy
+from polyhedge.planning.report import PolicyReport
 from polyhedge.planning.residual_distributions import DevelopmentRows, ResidualDistribution
 from polyhedge.planning.selection import fit_policy
-from polyhedge.planning.ties import LeastMean, ties_from
+from polyhedge.planning.ties import LeastMean
 from polyhedge.planning.user_policy import UserPolicy
 
 __all__ = [
@@ -20,9 +20,4 @@ __all__ = [
     "UserPolicy",
     "fit_path",
     "fit_policy",
-    "mean_cost_from",
-    "path_from",
-    "policy_from",
-    "report_from",
-    "ties_from",
 ]

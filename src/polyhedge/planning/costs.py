@@ -7,9 +7,10 @@ from functools import cached_property
 
 import numpy as np
 
+from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array
 from polyhedge.planning.programs import least_by_programs
-from polyhedge.planning.residual_distributions import MOST_POINTS, is_sample, padded
+from polyhedge.planning.residual_distributions import padded
 from polyhedge.planning.risk import Cuts, JointCost, Risk, rank_of
 from polyhedge.planning.separable import Separable, separable_of
 from polyhedge.problems import DecisionProblem
@@ -29,6 +30,7 @@ def planned_level(alpha: float) -> float:
     return max(1 - 2 * alpha, 0.5)
 
 
+@stored("planned problem")
 @dataclass(frozen=True, eq=False)
 class PlanningProblem:
     """A decision problem as policies see it; contexts are [prediction, parameters]."""
@@ -175,6 +177,7 @@ class PlanningProblem:
         return quantile, mean
 
 
+@stored("mean cost")
 @dataclass(frozen=True, eq=False)
 class MeanCost:
     """The mean of g(z(x), f(x) + s(x) e_i) over residuals e_i: what decisions over a set are expected to cost.
@@ -196,14 +199,3 @@ class MeanCost:
     @cached_property
     def _seen(self) -> PlanningProblem:
         return PlanningProblem(self.problem)
-
-
-def mean_cost_from(problem: DecisionProblem, points: Array | None) -> MeanCost | None:
-    """The mean cost over these residuals, None without any; a ValueError where no fit can have kept them."""
-    if points is None:
-        return None
-    if not is_sample(points, problem.n_outcomes) or not np.isfinite(points).all():
-        raise ValueError(
-            f"Costs are expected over at most {MOST_POINTS} finite residuals of {problem.n_outcomes} outcomes."
-        )
-    return MeanCost(problem, points)

@@ -9,28 +9,26 @@ cross-fitting: the bound that calibration would give, weighed with the mean cost
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
+from polyhedge._support.stored import stored
 from polyhedge._support.tolerances import SELECTION_TIE
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.calibration import attained_rank
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.decisions import all_optimal
 from polyhedge.planning.costs import PlanningProblem, planned_level
-from polyhedge.planning.margins import MarginPlanner, Statuses, fit_margins, fullest_margins, limits_of, takes_margins
-from polyhedge.planning.policies import checked_cuts
-from polyhedge.planning.report import Entry, PolicyReport, report_from
+from polyhedge.planning.margins import MarginPlanner, Statuses, fit_margins, fullest_margins
+from polyhedge.planning.report import Entry, PolicyReport
 from polyhedge.planning.residual_distributions import (
     DISTRIBUTIONS,
     DevelopmentRows,
-    distribution_from,
     fit_distribution,
 )
-from polyhedge.planning.risk import Cuts
 from polyhedge.planning.selection import COMPLEXITY_PENALTY, first_least
 from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.regions import PathPolicy, PlannedDecisions
@@ -62,6 +60,7 @@ _DETAILS = {
 """What is said of a row whose plan is not the best that there is."""
 
 
+@stored("policy with margins")
 @dataclass(frozen=True, eq=False)
 class MarginPolicy(PathPolicy):
     """Policies with growing margins.
@@ -81,6 +80,11 @@ class MarginPolicy(PathPolicy):
     level: float
     report: PolicyReport
     kind: ClassVar[str] = "margins"
+
+    def __post_init__(self) -> None:
+        steps = np.array([self.margins, self.spreads])
+        if not steps.size or not np.isfinite(steps).all() or steps[0].min() < 0 or not 0 < self.level < 1:
+            raise ValueError("A path must have a finite margin and spread for each step, and a level between 0 and 1.")
 
     @property
     def n_steps(self) -> int:
@@ -102,51 +106,6 @@ class MarginPolicy(PathPolicy):
         """
         planner = self.planner
         return replace(self, planner=_planner(planner.problem, planner.distribution.name, rows, self.level, seed))
-
-    def state(self) -> Mapping[str, Any]:
-        """Numbers, texts and arrays from which `path_from` makes the same path."""
-        planner = self.planner
-        return {
-            "level": self.level,
-            "margins": list(self.margins),
-            "spreads": list(self.spreads),
-            "reference": planner.reference,
-            "distributions": [planner.distribution.state()],
-            "cuts": vars(planner.cuts),
-            "limits": vars(planner.limits),
-            "report": self.report.state(),
-        }
-
-
-def path_from(problem: DecisionProblem, state: Mapping[str, Any]) -> MarginPolicy:
-    """The path of this problem with this state; a ValueError where no fit can have made it."""
-    if not takes_margins(problem) or not problem.constraint_names or len(state["distributions"]) != 1:
-        raise ValueError(
-            "A path has one distribution, and a problem with uncertain constraints and a cost of affine pieces."
-        )
-    distribution = distribution_from(state["distributions"][0], problem.n_outcomes)
-    n_rows = len(limits_of(problem))
-    p, d = problem.n_decisions, problem.n_outcomes + sum(int(np.prod(each.shape)) for each in problem.parameters)
-    cuts, limits = (checked_cuts(Cuts(**state[name]), p, d, _MOST_CUTS) for name in ("cuts", "limits"))
-    if set(limits.term.tolist()) != set(range(n_rows)):
-        raise ValueError(f"A path must have cuts of each of the {n_rows} uncertain constraint(s), and of no other.")
-    margins, spreads = (tuple(float(one) for one in state[name][: _MOST_STEPS + 1]) for name in ("margins", "spreads"))
-    level = float(state["level"])
-    if (
-        not 0 < len(margins) <= _MOST_STEPS
-        or min(margins) < 0
-        or len(margins) != len(spreads)
-        or not np.isfinite([*margins, *spreads]).all()
-        or not 0 < level < 1
-    ):
-        raise ValueError(
-            f"A path has at most {_MOST_STEPS} steps, a finite margin and spread for each step, and a level between 0 "
-            "and 1."
-        )
-    if state["reference"].shape != (d,) or not np.isfinite(state["reference"]).all():
-        raise ValueError("The reference of a path must be one outcome with the problem's parameters.")
-    planner = MarginPlanner(PlanningProblem(problem), distribution, cuts, limits, state["reference"])
-    return MarginPolicy(planner, margins, spreads, level, report_from(state["report"]))
 
 
 class MarginSteps:

@@ -20,6 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.data import take_rows
 from polyhedge.data.splits import evenly_chosen
@@ -44,6 +45,7 @@ _MARGINS = (0.4, 1.0, 1.8, 3.0)
 """Margins at which cuts are looked for, in turn."""
 
 
+@stored("planner with margins")
 @dataclass(frozen=True, eq=False)
 class MarginPlanner:
     """Least mean cost with margins, frozen.
@@ -61,6 +63,11 @@ class MarginPlanner:
     cuts: Cuts
     limits: Cuts
     reference: Array
+
+    def __post_init__(self) -> None:
+        parts = [cuts for cuts in (self.cuts, self.limits) if len(cuts)]
+        if self.reference.ndim != 1 or any(cuts.C.shape[2] != len(self.reference) for cuts in parts):
+            raise ValueError("The cuts of a path must be about the outcomes and parameters of its reference.")
 
     @cached_property
     def shift(self) -> Array:

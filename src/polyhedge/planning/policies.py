@@ -9,13 +9,14 @@ pieces is minimised at the prediction.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
+from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.data import take_rows
 from polyhedge.data.splits import evenly_chosen
@@ -23,12 +24,10 @@ from polyhedge.decisions import all_optimal
 from polyhedge.planning.corners import Corners
 from polyhedge.planning.costs import MOST_KEPT, PlanningProblem
 from polyhedge.planning.programs import corners_of, least_by_programs, least_on_segment
-from polyhedge.planning.report import PolicyReport, report_from
+from polyhedge.planning.report import PolicyReport
 from polyhedge.planning.residual_distributions import (
-    DISTRIBUTIONS,
     DevelopmentRows,
     ResidualDistribution,
-    distribution_from,
     fit_distribution,
     padded,
 )
@@ -49,6 +48,7 @@ _MOST_RULES, _MOST_CUTS = 20, 20_000
 """Rules, and cuts of each, that a file may have; selections have nine rules, fits found some thousand cuts."""
 
 
+@stored("decision rule")
 @dataclass(frozen=True)
 class Rule:
     """What is minimised at a row: the cost at the prediction (distribution None), or a risk over scenarios."""
@@ -62,6 +62,7 @@ class Rule:
         return f"{self.distribution} residuals, {'mean' if self.risk.is_mean else f'CVaR {self.risk.level:g}'}"
 
 
+@stored("planner")
 @dataclass(frozen=True, eq=False)
 class Planner:
     """A rule with its distribution and its cuts, frozen: z(x) is a function of the row alone.
@@ -185,6 +186,7 @@ def _points(problem: PlanningProblem, distribution: ResidualDistribution | None)
     return np.zeros((1, problem.problem.n_outcomes)) if distribution is None else distribution.points
 
 
+@stored("policy of distributions")
 @dataclass(frozen=True, eq=False)
 class ScenarioPolicy(DevelopedPolicy):
     """z(x) is the mean of the decisions of some rules, v(x) a quantile of its cost over scenarios.
@@ -205,6 +207,11 @@ class ScenarioPolicy(DevelopedPolicy):
     level: float
     report: PolicyReport
     kind: ClassVar[str] = "scenarios"
+
+    def __post_init__(self) -> None:
+        is_mean = len(self.weights) == len(self.planners) > 0 and np.isclose(sum(self.weights), 1.0)
+        if not is_mean or min(self.weights) <= 0 or not 0 < self.level < 1:
+            raise ValueError("A policy must have a positive weight for each rule, with sum 1, and a level in (0, 1).")
 
     def decide(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> PlannedDecisions:
         """Decisions, planned and expected costs of N rows."""
@@ -244,26 +251,6 @@ class ScenarioPolicy(DevelopedPolicy):
         rules, report = [planner.rule for planner in self.planners], self.report
         return fit_rules(self.planners[0].problem, rules, self.weights, rows, self.level, seed, report)
 
-    def state(self) -> Mapping[str, Any]:
-        """Numbers, texts and arrays from which `policy_from` makes the same policy."""
-        used = [self.distribution, *(planner.distribution for planner in self.planners)]
-        return {
-            "report": self.report.state(),
-            "level": self.level,
-            "planned_by": self.distribution.name,
-            "distributions": list({one.name: one.state() for one in used if one is not None}.values()),
-            "planners": [
-                {
-                    "distribution": planner.rule.distribution,
-                    "risk": planner.rule.risk.level,
-                    "weight": weight,
-                    "cuts": None if planner.cuts is None else vars(planner.cuts),
-                    "starts": planner.starts,
-                }
-                for weight, planner in zip(self.weights, self.planners, strict=True)
-            ],
-        }
-
 
 def fit_rules(
     problem: PlanningProblem,
@@ -282,43 +269,6 @@ def fit_rules(
         distribution = None if rule.distribution is None else fitted[rule.distribution]
         planners.append(fit_planner(problem, rule, distribution, rows.X, rows.centers, rows.values))
     return ScenarioPolicy(problem.problem, tuple(planners), weights, fitted["scaled"], level, report)
-
-
-def policy_from(problem: DecisionProblem, state: Mapping[str, Any]) -> ScenarioPolicy:
-    """The policy of this problem with this state; a ValueError where no fit can have made it."""
-    if len(state["distributions"]) > len(DISTRIBUTIONS) or not 0 < len(state["planners"]) <= _MOST_RULES:
-        raise ValueError(f"A policy has at most {len(DISTRIBUTIONS)} distributions, and {_MOST_RULES} rules.")
-    distributions = {one["name"]: distribution_from(one, problem.n_outcomes) for one in state["distributions"]}
-    seen, level = PlanningProblem(problem), float(state["level"])
-    planners = tuple(_planner_from(seen, one, distributions) for one in state["planners"])
-    weights = tuple(float(one["weight"]) for one in state["planners"])
-    if seen.is_integer and len(planners) > 1:
-        raise ValueError("A policy of integer decisions has one rule: a mean of integers need not be an integer.")
-    if not (np.isclose(sum(weights), 1.0) and min(weights) > 0):
-        raise ValueError("The weights of a policy must be positive with sum 1.")
-    if not 0 < level < 1:
-        raise ValueError(f"The level of a planned cost must lie between 0 and 1, got {level}.")
-    distribution = distributions[state["planned_by"]]
-    return ScenarioPolicy(problem, planners, weights, distribution, level, report_from(state["report"]))
-
-
-def _planner_from(
-    seen: PlanningProblem, state: Mapping[str, Any], distributions: Mapping[str, ResidualDistribution]
-) -> Planner:
-    name, risk, cuts, starts = state["distribution"], float(state["risk"]), None, state["starts"]
-    problem = seen.problem
-    p, d = problem.n_decisions, problem.n_outcomes + sum(int(np.prod(each.shape)) for each in problem.parameters)
-    if (state["cuts"] is not None) != seen.has_cuts:
-        raise ValueError("A rule must have cuts if the cost has pieces and is not separable, and only then.")
-    if state["cuts"] is not None:
-        cuts = checked_cuts(Cuts(**state["cuts"]), p, d, _MOST_CUTS)
-        if cuts.term.min() < 0 or int(cuts.term.max()) > len(seen.joint.groups):
-            raise ValueError("The cuts of a rule must each be of one term of the cost.")
-    if not 0 <= risk < 1:
-        raise ValueError(f"The level of a tail must lie in [0, 1), got {risk}.")
-    if starts.dtype.kind != "f" or starts.ndim != 2 or (len(starts) and starts.shape[1] != d + 1):
-        raise ValueError(f"The starts of a rule must be rows of {d + 1} numbers, a context and its spread.")
-    return Planner(seen, Rule(name, Risk(risk)), None if name is None else distributions[name], cuts, starts)
 
 
 def checked_cuts(cuts: Cuts, p: int, d: int, most: int) -> Cuts:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from polyhedge._support.frames import as_frame, as_html
+from polyhedge._support.stored import stored
 from polyhedge._support.validation import check_alpha, check_count
 
 _MOST_ENTRIES = 100
@@ -24,6 +24,7 @@ _DEVELOPED = "that do not calibrate it"
 """Which rows judge: training and learning rows, or those of them that no role in calibration takes."""
 
 
+@stored("selection entry")
 @dataclass(frozen=True)
 class Entry:
     """A rule in the selection, as scored on rows that it had not seen.
@@ -42,6 +43,7 @@ class Entry:
     share: float
 
 
+@stored("selection report")
 @dataclass(frozen=True)
 class PolicyReport:
     """Which rules make the policy, and how all of them were scored; development rows only.
@@ -61,6 +63,11 @@ class PolicyReport:
     caution: float
     n_scored: int
     reason: str = DRAWN_AGAIN
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.caution <= 1 or not all(0 <= one.share <= 1 for one in self.entries):
+            raise ValueError("A selection has entries with shares from 0 to 1, and a caution from 0 to 1.")
+        check_alpha(self.alpha)
 
     def __str__(self) -> str:
         if self.reason == TAKEN_AS_IT_IS:
@@ -127,21 +134,3 @@ class PolicyReport:
             best = entries[int(np.argmin([caution * e.bound + (1 - caution) * e.cost for e in entries]))]
             rows.append({"caution": round(caution, 12), "rule": best.rule, "bound": best.bound, "cost": best.cost})
         return rows
-
-    def state(self) -> dict[str, Any]:
-        """Plain values from which `report_from` makes the same report."""
-        return asdict(self)
-
-
-def report_from(state: Mapping[str, Any]) -> PolicyReport:
-    """The report with this state; a ValueError where no selection can have made it."""
-    if not 0 < len(state["entries"]) <= _MOST_ENTRIES:
-        raise ValueError(f"A selection of policies has 1 to {_MOST_ENTRIES} entries, got {len(state['entries'])}.")
-    entries = tuple(
-        Entry(str(one["rule"]), *(float(one[name]) for name in ("bound", "cost", "share"))) for one in state["entries"]
-    )
-    caution, shares = float(state["caution"]), [entry.share for entry in entries]
-    if not (0 <= caution <= 1 and all(0 <= share <= 1 for share in shares) and abs(sum(shares) - 1) < 1e-6):
-        raise ValueError("The shares of the rules of a policy must add up to 1, and caution lie between 0 and 1.")
-    n_scored = check_count(state["n_scored"], "n_scored", minimum=1)
-    return PolicyReport(entries, check_alpha(state["alpha"]), caution, n_scored, str(state["reason"]))

@@ -13,12 +13,13 @@ Calibration rows take no part: a distribution shapes the policy whose cost they 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, Indices
 from polyhedge.data import take_rows
 from polyhedge.data.splits import evenly_chosen
@@ -70,6 +71,7 @@ class DevelopmentRows:
         return [(np.flatnonzero(self.blocks == k), np.flatnonzero(self.blocks < k)) for k in numbers[1:]]
 
 
+@stored("residual distribution")
 @dataclass(frozen=True, eq=False)
 class ResidualDistribution:
     """Scenarios f(x) + s(x) e_i of the outcome at x, all equally likely.
@@ -85,6 +87,12 @@ class ResidualDistribution:
     points: Array
     spread: Forest | None = None
 
+    def __post_init__(self) -> None:
+        if self.points.ndim != 2 or not self.points.size:
+            raise ValueError("A residual distribution must have at least one residual, a row each.")
+        if self.spread is not None and not self.spread.fits(self.points.shape[1], 1):
+            raise ValueError("The forest of a residual distribution must look at the prediction of each outcome.")
+
     def scales(self, X: Any, centers: Array) -> Array:
         """Spreads s (N,) at rows with predictions `centers` (N, d)."""
         return np.ones(len(centers)) if self.spread is None else _within(self.spread(X, centers))
@@ -98,29 +106,6 @@ class ResidualDistribution:
     def is_uniform(self) -> bool:
         """Whether the spread is 1 at every row: a forest that predicts chance is shrunk to that."""
         return self.spread is None or bool((self.spread.value == 1).all())
-
-    def state(self) -> dict[str, Any]:
-        """Plain values from which `distribution_from` makes the same distribution."""
-        return {
-            "name": self.name,
-            "points": self.points,
-            "spread": None if self.spread is None else self.spread.state(),
-        }
-
-
-def distribution_from(state: Mapping[str, Any], n_outcomes: int) -> ResidualDistribution:
-    """The distribution with this state; a ValueError where no fit can have made it."""
-    name, points = state["name"], state["points"]
-    if name not in DISTRIBUTIONS or not is_sample(points, n_outcomes):
-        raise ValueError(
-            f"A distribution must have a known name and at most {MOST_POINTS} residuals of {n_outcomes} outcomes."
-        )
-    spread = None if state["spread"] is None else Forest.from_state(state["spread"])
-    if (spread is None) != (name == "uniform"):
-        raise ValueError("A distribution must have a forest for its spread as its name says.")
-    if spread is not None and (spread.value.shape[1] != 1 or len(spread.fill) != len(spread.columns) + n_outcomes):
-        raise ValueError("The forest of a distribution must look at each predicted outcome, and predict one size.")
-    return ResidualDistribution(name, points, spread)
 
 
 def is_sample(points: Array, n_outcomes: int) -> bool:

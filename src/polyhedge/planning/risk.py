@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from polyhedge._support.stored import stored
 from polyhedge._support.tolerances import CANCELLATION, ROUNDING, TIE
 from polyhedge._support.validation import Array, Indices
 from polyhedge.problems.pieces import SumOfMaxima
@@ -39,12 +40,17 @@ ENOUGH = 2e-4
 _FAR = 1e3
 
 
+@stored("risk")
 @dataclass(frozen=True)
 class Risk:
     """(1 - weight) times the mean plus weight times CVaR, the mean of the worst share 1 - level."""
 
     level: float = 0.0
     weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.level < 1:
+            raise ValueError(f"The level of a tail must lie in [0, 1), got {self.level}.")
 
     @property
     def is_mean(self) -> bool:
@@ -74,6 +80,7 @@ class Risk:
         return tail if self.weight == 1 else np.asarray((1 - self.weight) / n + self.weight * tail)
 
 
+@stored("cuts")
 @dataclass(frozen=True, eq=False)
 class Cuts:
     """Lower bounds of the terms of the risk, [1, z] (A_k + s B_k + C_k c) for each k.
@@ -90,6 +97,11 @@ class Cuts:
     B: Array
     C: Array
     term: Indices
+
+    def __post_init__(self) -> None:
+        is_table = self.A.ndim == 2 and self.B.shape == self.A.shape and self.C.ndim == 3
+        if not is_table or self.C.shape[:2] != self.A.shape or self.term.shape != (len(self.A),):
+            raise ValueError("Cuts must each have a term, and coefficients of the same decisions and outcomes.")
 
     def __len__(self) -> int:
         return len(self.A)

@@ -20,13 +20,14 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from polyhedge._support.stored import stored
 from polyhedge._support.tolerances import CANCELLATION, ROUNDING, SOLVED
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.decisions import tight_facets
 from polyhedge.planning.costs import PlanningProblem
 from polyhedge.planning.programs import least_with_cuts
-from polyhedge.planning.residual_distributions import MOST_POINTS, is_sample, padded
+from polyhedge.planning.residual_distributions import MOST_POINTS, padded
 from polyhedge.planning.risk import Cuts, JointCost, Risk, distinct_cuts, first_cuts, lacking_cuts
 from polyhedge.planning.separable import Separable, separable_of
 from polyhedge.problems import DecisionProblem
@@ -44,6 +45,7 @@ _MISSED = 1e-4
 """Share of the spread of costs that cuts may miss of the mean cost of a row."""
 
 
+@stored("least mean cost")
 @dataclass(frozen=True, eq=False)
 class LeastMean:
     """Breaks ties by the mean cost over residuals of learning rows.
@@ -174,13 +176,6 @@ class LeastMean:
                 worst[i] = brought_back(self.problem, *own, center, worst[[i]])[0]
                 facets[i] = tight_facets(*own, worst[[i]], center)[0]
         return z, worst, facets
-
-
-def ties_from(problem: DecisionProblem, points: Array) -> LeastMean:
-    """What breaks ties by these residuals; a ValueError where no fit can have kept them."""
-    if not is_sample(points, problem.n_outcomes):
-        raise ValueError(f"Ties are broken by at most {MOST_POINTS} residuals of {problem.n_outcomes} outcomes.")
-    return LeastMean(problem, points)
 
 
 @dataclass(frozen=True, eq=False)

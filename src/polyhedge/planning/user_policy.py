@@ -6,7 +6,7 @@ parameters and outcome are exchangeable together, so that both are as much part 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from inspect import Parameter, signature
@@ -16,6 +16,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 
+from polyhedge._support.stored import stored
 from polyhedge._support.tolerances import FEASIBLE
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge._support.warnings import Code, warn
@@ -40,6 +41,7 @@ from polyhedge.regions.family import DEFAULT_WORK, Work
 from polyhedge.solvers.program import Status
 
 
+@stored("decision function")
 @dataclass(frozen=True, eq=False)
 class PolicyFunction:
     """What decides: a function of the features of N rows and, where it takes them, of the values of their parameters.
@@ -69,6 +71,7 @@ class PolicyFunction:
         return np.where(np.isfinite(z), z, np.nan)
 
 
+@stored("policy of the user")
 @dataclass(frozen=True, eq=False)
 class UserPolicy(DevelopedPolicy):
     """Decisions of a policy and a quantile of their cost under a distribution.
@@ -114,13 +117,6 @@ class UserPolicy(DevelopedPolicy):
     def refitted(self, rows: DevelopmentRows, seed: int) -> UserPolicy:
         """The same policy, as it was trained, with a distribution of other development rows."""
         return replace(self, distribution=fit_distribution("scaled", rows, seed))
-
-    def state(self) -> Mapping[str, Any]:
-        """A policy is code, which no model file holds."""
-        raise ValueError(
-            "A decider with a policy of your own cannot be saved: the policy is code, and a model file holds none. Fit "
-            "it again where it is used."
-        )
 
 
 def fit_user_policy(

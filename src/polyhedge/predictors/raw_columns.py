@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyhedge._support.alignment import names_of
+from polyhedge._support.stored import stored
 from polyhedge._support.text import printable
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.predictors.table import (
@@ -57,6 +58,7 @@ _FAR_OUTSIDE = 0.1
 Labels = NDArray[np.object_]
 
 
+@stored("column")
 @dataclass(frozen=True)
 class Column:
     """One feature.
@@ -80,7 +82,14 @@ class Column:
     source: str = ""
     part: str = ""
 
+    def __post_init__(self) -> None:
+        if self.kind not in ("number", "category"):
+            raise ValueError(f"A column must be of the kind number or category, got {self.kind!r}.")
+        if (self.source or self.part) and not (self.source and self.part in DATE_PARTS):
+            raise ValueError(f"The column {self.name!r} is no part of a date.")
 
+
+@stored("schema")
 @dataclass(frozen=True)
 class Schema:
     """Features and outcomes of a history; new rows are read by it.
@@ -88,8 +97,8 @@ class Schema:
     Examples
     --------
     >>> schema = Schema((Column("load", "number", low=1.0, high=2.0),), ("cost",))
-    >>> Schema.from_json(schema.as_json()) == schema
-    True
+    >>> schema.feature_names
+    ('load',)
     """
 
     features: tuple[Column, ...]
@@ -110,37 +119,6 @@ class Schema:
         there = set(table.frame.columns)
         absent = [column.source or column.name for column in self.features if column.name not in there]
         table.check_columns(list(dict.fromkeys(absent)))
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain lists, numbers and text."""
-        features = [{**asdict(column), "levels": list(column.levels)} for column in self.features]
-        return {"features": features, "outcomes": list(self.outcomes)}
-
-    @classmethod
-    def from_json(cls, stored: dict[str, Any]) -> Schema:
-        """What `as_json` gave."""
-        try:
-            features = [Column(**{**column, "levels": tuple(column["levels"])}) for column in stored["features"]]
-            made = cls(tuple(features), tuple(stored["outcomes"]))
-            made._check()
-            return made
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"The description of the columns is damaged: {error!r}. Fit the model again.") from error
-
-    def _check(self) -> None:
-        names = [*self.feature_names, *self.outcomes, *(level for column in self.features for level in column.levels)]
-        if not all(isinstance(name, str) for name in names):
-            raise TypeError("names must be texts")
-        for column in self.features:
-            if (column.source, column.part) != ("", "") and not (_is_name(column.source) and column.part in DATE_PARTS):
-                raise TypeError(f"the column {column.name!r} is no part of a date")
-            is_range = isinstance(column.low, float) and isinstance(column.high, float)
-            if column.kind not in ("number", "category") or not is_range or type(column.may_be_missing) is not bool:
-                raise TypeError(f"the column {column.name!r} is none that can be read")
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and value != ""
 
 
 def choose_columns(

@@ -438,6 +438,8 @@ def takes_nan(predictor: Any) -> bool:
     >>> takes_nan(HistGradientBoostingRegressor()), takes_nan(None)
     (True, False)
     """
+    if hasattr(predictor, "takes_nan"):  # a predictor from a model file
+        return bool(predictor.takes_nan)
     # Scikit-learn's tags of composed models do not say what their first steps can do.
     if isinstance(predictor, FrozenEstimator):
         return takes_nan(predictor.estimator)

@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
+from polyhedge._support.stored import stored
 from polyhedge._support.tolerances import INSIDE, ROUNDING
 from polyhedge._support.validation import Array, Indices, as_rows
 from polyhedge.predictors.regressor import Predictor
@@ -51,6 +52,7 @@ _CONES = {"zero", "nonneg", "soc"}
 """Cones of sets: a region of others is as little known as one that is not convex."""
 
 
+@stored("cost guard")
 @dataclass(frozen=True, eq=False)
 class CostGuard(RegionFamily):
     """The regions in which a planned decision costs no more than planned plus the radius.
@@ -66,6 +68,7 @@ class CostGuard(RegionFamily):
     kind: ClassVar[str] = "guard"
     guarantee: ClassVar[str] = "cost"
     made_of: ClassVar[str] = "a policy, whose cost is bounded"
+    promise: ClassVar[str] = "the cost of the planned decision is at most its bound"
     scores_need_parameters: ClassVar[bool] = True
     why_infinite: ClassVar[str] = _NO_DECISION
 

@@ -5,12 +5,13 @@ This is the set of the paper. `SetPolicy` is the policy of its min-max decisions
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
+from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, Indices
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.decisions import joined
@@ -41,6 +42,7 @@ class Ties(Protocol):
         """The decisions with their ties broken: bounds are those that were found."""
 
 
+@stored("learned set")
 @dataclass(frozen=True, eq=False)
 class LearnedSet(RegionFamily):
     """One shape of residuals around every prediction.
@@ -63,6 +65,7 @@ class LearnedSet(RegionFamily):
     kind: ClassVar[str] = "set"
     guarantee: ClassVar[str] = "outcome"
     made_of: ClassVar[str] = "a set of outcomes"
+    promise: ClassVar[str] = "the outcome lies in the set"
 
     @property
     def has_quick_volume(self) -> bool:
@@ -167,6 +170,7 @@ class MeanCosts(Protocol):
         """Mean costs (N,) of decisions (N, p) at rows of sets, each a function of its row alone; NaN without one."""
 
 
+@stored("policy over a set")
 @dataclass(frozen=True, eq=False)
 class SetPolicy(Policy):
     """The min-max decisions over a learned set, by default at the radius that it was learned at.
@@ -215,7 +219,3 @@ class SetPolicy(Policy):
             if work.progress is not None:
                 work.progress(len(decisions), n)
         return joined(decisions, [np.array([i]) for i in range(n)])
-
-    def state(self) -> Mapping[str, Any]:
-        """The radius and the residuals; the set is stored by itself."""
-        return {"radius": self.radius, "residuals": None if self.costs is None else self.costs.points}

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 
+from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.decisions import all_optimal, joined
 from polyhedge.predictors.regressor import Predictor
@@ -78,6 +79,7 @@ class PathPolicy(DevelopedPolicy):
         raise NotImplementedError(f"{type(self).__name__} must define at(features, centers, values, work).")
 
 
+@stored("margin path")
 @dataclass(frozen=True, eq=False)
 class MarginPath(RegionFamily):
     """The regions in which the planned decision keeps bound and constraints, from a step of the path on.
@@ -95,6 +97,7 @@ class MarginPath(RegionFamily):
     scores_need_parameters: ClassVar[bool] = True
     scores_are_steps: ClassVar[bool] = True
     trains_on_learning_rows: ClassVar[bool] = True
+    promise: ClassVar[str] = "the cost of the planned decision is at most its bound and all uncertain constraints hold"
     made_of: ClassVar[str] = "a path of policies with growing margins; calibration chose how far to go"
     why_infinite: ClassVar[str] = _NOT_KEPT
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
+from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array
 from polyhedge.sets.polyhedron import Polyhedron
 from polyhedge.sets.shape import N_SAMPLES, Shape, Volume, as_center
@@ -21,6 +21,7 @@ _MAX_CROSS_POLYTOPE_OUTCOMES = 12
 """An l_1 ball has 2^d facets; beyond this dimension its lifted conic form describes it."""
 
 
+@stored("ball")
 @dataclass(frozen=True, eq=False, init=False)
 class Ball(Shape):
     r"""A ball: $\{e : \|e - c\|_p \le r\}$, p = `norm`, c = `center`. A negative radius gives the empty set.
@@ -117,10 +118,6 @@ class Ball(Shape):
     def from_unit_ball(self, points: Array, radius: float, center: Array) -> Array:
         """Images (n, d), around a prediction, of points of the unit ball of its norm."""
         return center + self.center + radius * points
-
-    def state(self) -> dict[str, Any]:
-        """Plain data for a model file."""
-        return {"kind": "Ball", "n_outcomes": self.n_outcomes, "norm": self.norm, "center": self.center}
 
     def _scores(self, rows: Array) -> Array:
         return np.asarray(np.linalg.norm(rows - self.center, ord=self.norm, axis=1))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, as_finite
 from polyhedge.sets.polyhedron import Polyhedron
 from polyhedge.sets.shape import N_SAMPLES, Shape, Volume, as_center, frozen
 
 
+@stored("box")
 @dataclass(frozen=True, eq=False, init=False)
 class Box(Shape):
     r"""An axis-parallel box: $\{e : |e_j - c_j| \le r\,s_j \text{ for all } j\}$, c = `center`, s = `scale`.
@@ -71,10 +72,6 @@ class Box(Shape):
     def scaled(self, factor: float) -> Box:
         """The box with half-widths and centre `factor` times as large."""
         return Box(factor * self.scale, factor * self.center)
-
-    def state(self) -> dict[str, Any]:
-        """Plain data for a model file."""
-        return {"kind": "Box", "scale": self.scale, "center": self.center}
 
     def _scores(self, rows: Array) -> Array:
         return np.asarray(np.abs((rows - self.center) / self.scale).max(axis=1))

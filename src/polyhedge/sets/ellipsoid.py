@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 from scipy.linalg import solve_triangular
 
+from polyhedge._support.stored import stored
 from polyhedge._support.tolerances import INPUT
 from polyhedge._support.validation import Array, as_finite
 from polyhedge.sets.ball import Ball
@@ -17,6 +17,7 @@ from polyhedge.sets.shape import N_SAMPLES, Shape, Volume, as_center, frozen
 from polyhedge.solvers.program import Cone, ConicForm
 
 
+@stored("ellipsoid")
 @dataclass(frozen=True, eq=False, init=False)
 class Ellipsoid(Shape):
     r"""An ellipsoid: $\{e : \|L^{-1}(e - c)\|_2 \le r\}$ with $L L^\top$ = `shape` and c = `center`.
@@ -106,10 +107,6 @@ class Ellipsoid(Shape):
         inverse = self._inverse_factor()
         G = sp.csr_array(np.vstack([np.zeros((1, self.n_outcomes)), -inverse]))
         return ConicForm(G, np.concatenate([[radius], -inverse @ self.center]), (Cone("soc", len(inverse) + 1),))
-
-    def state(self) -> dict[str, Any]:
-        """Plain data for a model file."""
-        return {"kind": "Ellipsoid", "shape": self.shape, "center": self.center}
 
     def _scores(self, rows: Array) -> Array:
         return np.asarray(np.linalg.norm((rows - self.center) @ self._inverse_factor().T, axis=1))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
+from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, as_finite
 from polyhedge.sets import halfspaces
 from polyhedge.sets.shape import N_SAMPLES, Shape, Volume, frozen
@@ -16,6 +16,7 @@ from polyhedge.solvers.linear import irredundant_rows, maximise_linear, recessio
 from polyhedge.solvers.program import Cone, ConicForm
 
 
+@stored("polyhedron")
 @dataclass(frozen=True, eq=False, init=False)
 class Polyhedron(Shape):
     r"""A polyhedron: $\{e : W e + b \le r\}$; all facets move when the radius r changes.
@@ -138,10 +139,6 @@ class Polyhedron(Shape):
     def facets(self) -> Polyhedron:
         """The polyhedron itself."""
         return self
-
-    def state(self) -> dict[str, Any]:
-        """Plain data for a model file."""
-        return {"kind": "Polyhedron", "W": self.W, "b": self.b}
 
     def without_redundant_facets(self, radius: float) -> Polyhedron:
         """The polyhedron of the facets that matter at this radius; at other radii it may be larger.

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 from scipy.spatial import ConvexHull, QhullError
 
+from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, as_finite
 from polyhedge.sets.ball import Ball
 from polyhedge.sets.shape import N_SAMPLES, Shape, Volume, frozen
 from polyhedge.solvers.program import Cone, ConicForm
 
 
+@stored("union of balls")
 @dataclass(frozen=True, eq=False, init=False)
 class UnionOfBalls(Shape):
     r"""A union of balls: $\{e : \min_k \|e - a_k\|_2 \le r\}$, $a_k$ = row k of `anchors`.
@@ -91,10 +92,6 @@ class UnionOfBalls(Shape):
         g = np.concatenate([[1.0], np.zeros(k), [radius], np.zeros(d)])
         cones = (Cone("zero", 1), Cone("nonneg", k), Cone("soc", d + 1))
         return ConicForm(sp.csr_array(np.vstack([one, weights, ball])), g, cones)
-
-    def state(self) -> dict[str, Any]:
-        """Plain data for a model file."""
-        return {"kind": "UnionOfBalls", "anchors": self.anchors}
 
     def _scores(self, rows: Array) -> Array:
         nearest = np.full(len(rows), np.inf)

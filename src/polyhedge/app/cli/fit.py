@@ -251,7 +251,7 @@ def fit(
         coverage=None if seen is None else str(seen.coverage),
         warnings=about,
     )
-    decider.save(out, record.as_json(), sign=sign)
+    decider.save(out, record.as_details(), sign=sign)
     notes = (*table.notes, *notes)
     if as_json:
         tell_json({"model": out, **_summary(decider, record, seen, facets, len(rows)), "notes": notes})

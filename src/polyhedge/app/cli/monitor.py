@@ -202,7 +202,7 @@ def recalibrate(
     n_groups = None if rows.groups is None else len(np.unique(rows.groups))
     details = decider.details_
     if FitRecord.read(details) is not None:  # else they are what other code has stored
-        details = {**details, **replace(record, n_groups=n_groups).as_json()}
+        details = {**details, **replace(record, n_groups=n_groups).as_details()}
     decider.save(out, details, sign=sign)
     _tell_radius(decider, before, table, [*rows.warnings, *decider.diagnostics_], out, as_json, [], {})
 
@@ -269,7 +269,7 @@ def refresh(
         warnings=tuple(warnings),
         refreshed=Refreshed(data.name, **sizes),
     )
-    decider.save(out, {**decider.details_, **record.as_json()}, sign=sign)
+    decider.save(out, {**decider.details_, **record.as_details()}, sign=sign)
     left_out = len(rows) - len(split.train) - len(split.calibrate)
     how = f"at random, seed {decider.random_state}" if clock is None else f"by {clock}"
     how += f", {left_out} left out in the gap" if left_out else ""
