@@ -18,7 +18,7 @@ from polyhedge._support.frames import as_pandas
 from polyhedge._support.tolerances import TIE
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge._support.warnings import Code, CodedWarning
-from polyhedge.calibration import Radii, conformal_rank, coverage_law, is_marginal
+from polyhedge.calibration import Radii, conformal_rank, coverage_law
 from polyhedge.evaluation import Proportion, RowMeasures
 from polyhedge.model import Model, Prints
 from polyhedge.predictors.table import time_order
@@ -163,7 +163,7 @@ def diagnostics_of_new_radii(
 def diagnostics_of_radii(model: Model, rows: Rows) -> list[Diagnostic]:
     """Few calibration rows, tied scores, categories that are covered less often; `rows` set the radii."""
     radii: Any = model.radii
-    if not is_marginal(radii):
+    if not radii.is_marginal:
         return []
     n_units, unit = (radii.n, "rows") if rows.groups is None else (len(np.unique(rows.groups)), "groups")
     found = few_rows_diagnostic(n_units, radii.alpha, unit)
@@ -177,7 +177,7 @@ def diagnostics_of_radii(model: Model, rows: Rows) -> list[Diagnostic]:
 
 def diagnostics_of_size(radii: Radii) -> list[Diagnostic]:
     """Few calibration rows, where the rows themselves are elsewhere."""
-    return few_rows_diagnostic(radii.n, radii.alpha) if is_marginal(radii) else []
+    return few_rows_diagnostic(radii.n, radii.alpha) if radii.is_marginal else []
 
 
 def diagnostics_of_evaluation(
@@ -192,7 +192,7 @@ def diagnostics_of_evaluation(
     n_units : independent rows or groups that set the radius.
     groups : (N,) labels of near-copies, or None.
     """
-    found = coverage_diagnostic(coverage, n_units, model.radii.alpha) if is_marginal(model.radii) else []
+    found = coverage_diagnostic(coverage, n_units, model.radii.alpha) if model.radii.is_marginal else []
     return [*found, *expected_cost_diagnostic(measured.expected, measured.realised, groups)]
 
 

@@ -24,7 +24,7 @@ from polyhedge._support.progress import progress as bar
 from polyhedge._support.settings import SettingsEstimator
 from polyhedge._support.validation import Array
 from polyhedge._support.warnings import Code, warn
-from polyhedge.calibration import Calibrator, LevelledRadii, Marginal, PreparedCalibrator
+from polyhedge.calibration import Calibrator, Marginal
 from polyhedge.data import GroupSplit, TimeSplit
 from polyhedge.diagnostics import diagnostics_of_evaluation, fresh_rows_diagnostic, warn_of
 from polyhedge.distributed import decide_frame, is_dask_frame
@@ -291,11 +291,6 @@ class RobustDecider(SettingsEstimator):
         that follow outcomes, and those of a file, have no scores for another level: recalibrate.
         """
         model = self._model
-        if not isinstance(model.radii, LevelledRadii):
-            raise ValueError(
-                f"Radii that are kept for one level cannot be read at another, got those of kind {model.radii.kind!r}: "
-                "they follow outcomes, or have no at_level. Set alpha and recalibrate on fresh rows, or fit anew."
-            )
         twin = copy(self)
         twin.alpha, twin.model_ = alpha, model.with_radii(model.radii.at_level(alpha), model.trail[-1].digest)
         twin._state = MonitoringState()  # coverage so far is of bounds at another level
@@ -635,7 +630,7 @@ class RobustDecider(SettingsEstimator):
     @property
     def _calibrator(self) -> Calibrator:
         """The calibrator as `fit` prepared it, if it has not been set since."""
-        is_prepared = isinstance(self.calibration, PreparedCalibrator)
+        is_prepared = type(self.calibration).prepared is not Calibrator.prepared if self.calibration else False
         if is_prepared and self.calibration is getattr(self, "_prepared_from", None):
             return self.model_.radii.calibrator
         return self.calibration or Marginal()

@@ -27,9 +27,6 @@ from polyhedge._support.warnings import Code, SettingWarning, warn
 from polyhedge.calibration import (
     Calibrator,
     Marginal,
-    OrderedCalibrator,
-    PreparedCalibrator,
-    TargetedCalibrator,
     check_groups,
     check_labels,
     fit_labels,
@@ -505,9 +502,7 @@ def prepared_calibrator(
     calibrator: Calibrator, others: Rows, own: Rows, alpha: float, schema: Schema | None = None
 ) -> Calibrator:
     """The calibrator after a look at features of `others`, which calibrate nothing; `schema` reads raw ones."""
-    if not isinstance(calibrator, PreparedCalibrator):
-        return calibrator
-    if isinstance(calibrator, TargetedCalibrator) and calibrator.target is not None:
+    if calibrator.target is not None:
         target = as_pandas(calibrator.target)  # rows to come are raw if those of fit were
         target = target if schema is None else read_features(target, schema)
         calibrator = replace(calibrator, target=target)  # type: ignore[type-var]
@@ -515,8 +510,7 @@ def prepared_calibrator(
     if own.groups is not None:  # near-copies count as one: one row of each group tells how often categories come
         others = others.take(np.unique(others.groups, return_index=True)[1])
         n = len(np.unique(own.groups))
-    known = {} if others.labels is None else {"labels": others.labels}
-    return calibrator.prepared(others.features, n, alpha, **known)
+    return calibrator.prepared(others, n, alpha)
 
 
 # Settings
@@ -586,7 +580,7 @@ def check_settings(settings: Any, calibrate: Any = None) -> None:
     check_caution(settings.caution, _in_force(settings), learner, settings.policy)
     _warn_if_fitted(settings.predictor)
     is_ordered = in_time(split) or calibrate is not None  # rows that are given are in an order
-    if isinstance(calibration, OrderedCalibrator) and calibration.needs_order and not is_ordered:
+    if calibration is not None and calibration.needs_order and not is_ordered:
         warn(
             Code.NO_TIMES,
             f"{calibration!r} weighs calibration rows by their age, but a random split has no order of time, so that "

@@ -20,8 +20,7 @@ from polyhedge._support.frames import as_pandas, backend_of, from_dictionaries, 
 from polyhedge._support.stored import stored
 from polyhedge._support.text import printable
 from polyhedge._support.validation import Array, Indices
-from polyhedge.calibration import Calibration, Calibrator, Radii, is_marginal, score_tolerance
-from polyhedge.calibration import Rows as CalibrationRows
+from polyhedge.calibration import Calibration, Calibrator, Radii, score_tolerance
 from polyhedge.calibration.labels import as_values, check_row_labels
 from polyhedge.data import Split, digest_rows, take_rows
 from polyhedge.decisions import Labels, no_decisions
@@ -295,7 +294,7 @@ class Model:
     def place(self, rows: Rows, work: Work = DEFAULT_WORK) -> Placed:
         """The regions at rows that `read` returned."""
         regions = self.family.at(rows.features, rows.parameters, work)
-        known = for_radii(rows)
+        known = rows
         return Placed(regions, self.radii.at(known), self.radii.notes(known), self.guarantee)
 
     def scores(self, rows: Rows) -> Array:
@@ -391,28 +390,21 @@ def calibrated_radii(family: RegionFamily, calibrator: Calibrator, rows: Rows, a
     if not family.scores_are_steps:  # steps are integers, which differ by no rounding
         scores = scores + score_tolerance(scores)
     try:
-        radii = calibrator.calibrate(scores, for_radii(rows), alpha)
+        radii = calibrator.calibrate(scores, rows, alpha)
     except ValueError as error:
         n_lost = int(np.isinf(scores).sum())
         if not family.why_infinite or not n_lost:
             raise
         # With other scores in their place an error that has another cause, such as too few rows, comes again.
-        calibrator.calibrate(np.where(np.isinf(scores), 0.0, scores), for_radii(rows), alpha)
+        calibrator.calibrate(np.where(np.isinf(scores), 0.0, scores), rows, alpha)
         raise ValueError(f"In {n_lost} of {len(scores)} calibration rows {family.why_infinite}") from error
-    asked = [name for name in vars(Radii) if name[0] != "_"]
-    missing = [name for name in asked if not hasattr(radii, name)]
-    if missing:
+    if not isinstance(radii, Radii):
         raise TypeError(
-            "A calibrator must return radii with the members of polyhedge.calibration.Radii, but the method calibrate "
-            f"of {type(calibrator).__name__} returned {radii!r}, without {', '.join(missing)}. Return "
-            "OneRadius(radius, alpha, len(scores), scores=scores), or a class that inherits it."
+            "A calibrator must return a polyhedge.calibration.Radii, but the method calibrate of "
+            f"{type(calibrator).__name__} returned {radii!r}. Return OneRadius(radius, alpha, len(scores), "
+            "scores=scores), or a class that inherits it."
         )
     return radii, digest_rows(rows.features, rows.outcomes)
-
-
-def for_radii(rows: Rows) -> CalibrationRows:
-    """What calibrators and radii may know of rows."""
-    return CalibrationRows(rows.features, len(rows), rows.groups, rows.labels)
 
 
 def scores_of(family: RegionFamily, rows: Rows, block: int = 262_144) -> Array:
@@ -447,7 +439,7 @@ def held_in_words(alpha: float) -> str:
 
 def promise_of(model: Model) -> tuple[str, ...]:
     """What a model guarantees, and where the guarantee ends, for readers without statistics."""
-    is_set, is_plain = model.guarantee == "outcome", is_marginal(model.radii)
+    is_set, is_plain = model.guarantee == "outcome", model.radii.is_marginal
     covers = "outcome lies in the set that the decision guards against, and the " if is_set else ""
     keeps = " and all uncertain constraints hold" if model.problem.constraint_names else ""
     costs = f"{covers}cost is at most the bound that comes with the decision{keeps}"

@@ -15,7 +15,6 @@ from polyhedge.calibration import (
     Calibrator,
     CategoryRadii,
     Marginal,
-    Rows,
     conformal_radius,
     conformal_rank,
     coverage_law,
@@ -23,6 +22,7 @@ from polyhedge.calibration import (
     minimum_samples,
 )
 from polyhedge.calibration.by_category import labels_of
+from polyhedge.rows import Rows
 from shared import codes, round_trip
 
 ALPHAS = [0.001, 0.01, 0.05, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 1 / 3, 0.45, 0.5, 0.55, 2 / 3, 0.9, 0.99]
@@ -154,15 +154,15 @@ class TestByCategory:
     scores = np.arange(40.0)
 
     def radii(self, **settings: Any) -> CategoryRadii:
-        return ByCategory(0, **settings).calibrate(self.scores, Rows(self.X, 40), 0.1)
+        return ByCategory(0, **settings).calibrate(self.scores, Rows(self.X), 0.1)
 
     def test_each_category_has_the_radius_of_its_own_rows(self) -> None:
-        found = self.radii().at(Rows(np.array([["b"], ["a"]]), 2))
+        found = self.radii().at(Rows(np.array([["b"], ["a"]])))
         assert found.tolist() == [conformal_radius(self.scores[k::2], 0.1) for k in (1, 0)]
 
     @pytest.mark.parametrize(("otherwise", "radius"), [("refuse", np.inf), ("marginal", 36.0)])
     def test_unknown_category_falls_back_as_stated_and_is_marked(self, otherwise: str, radius: float) -> None:
-        new = Rows(np.array([["a"], ["c"]]), 2)
+        new = Rows(np.array([["a"], ["c"]]))
         radii = self.radii(otherwise=otherwise)
         assert radii.at(new)[1] == radius
         assert list(radii.notes(new)) == [1]
@@ -172,34 +172,34 @@ class TestByCategory:
         with pytest.warns(
             RuntimeWarning, match=r"in each category of 0, and rare has fewer: its rows get no bound"
         ) as caught:
-            radii = ByCategory(0).calibrate(self.scores, Rows(X, 40), 0.1)
+            radii = ByCategory(0).calibrate(self.scores, Rows(X), 0.1)
         assert codes(caught) == {"Few in a category"}
         assert radii.categories == ("a",)
 
     def test_no_category_with_enough_rows_is_an_error(self) -> None:
         with pytest.raises(ValueError, match=r"and 32 more have fewer\. Merge categories"):
-            ByCategory(0).calibrate(self.scores, Rows(np.arange(40.0)[:, None], 40), 0.1)
+            ByCategory(0).calibrate(self.scores, Rows(np.arange(40.0)[:, None]), 0.1)
 
     def test_groups_are_counted_within_a_category(self) -> None:
         groups = np.arange(40) // 2 % 10  # ten groups in each category
-        radii = ByCategory(0).calibrate(self.scores, Rows(self.X, 40, groups), 0.1)
+        radii = ByCategory(0).calibrate(self.scores, Rows(self.X, groups=groups), 0.1)
         assert radii.radii.tolist() == [grouped_radius(self.scores[k::2], groups[k::2], 0.1) for k in (0, 1)]
 
     def test_a_number_is_one_category_however_it_is_written(self) -> None:
         pd = pytest.importorskip("pandas")
         whole, broken = pd.DataFrame({"k": [1, 2]}), pd.DataFrame({"k": [1.0, 2.0]})
-        assert labels_of(Rows(whole, 2), "k").tolist() == labels_of(Rows(broken, 2), "k").tolist()
+        assert labels_of(Rows(whole), "k").tolist() == labels_of(Rows(broken), "k").tolist()
 
     def test_missing_column_is_an_error_that_lists_the_columns(self) -> None:
         pd = pytest.importorskip("pandas")
         with pytest.raises(ValueError, match=r"no column 'shop'.*It has day"):
-            labels_of(Rows(pd.DataFrame({"day": [1]}), 1), "shop")
+            labels_of(Rows(pd.DataFrame({"day": [1]})), "shop")
 
 
 @pytest.mark.parametrize("calibrator", [Marginal(), ByCategory(0), ByCategory(0, otherwise="marginal")], ids=str)
 def test_radii_are_the_same_after_their_state(calibrator: Calibrator) -> None:
-    X, new = np.repeat([[0.0], [1.0]], 20, axis=0), Rows(np.array([[0.0], [1.0], [5.0]]), 3)
-    radii = calibrator.calibrate(np.random.default_rng(0).normal(size=40), Rows(X, 40), 0.1)
+    X, new = np.repeat([[0.0], [1.0]], 20, axis=0), Rows(np.array([[0.0], [1.0], [5.0]]))
+    radii = calibrator.calibrate(np.random.default_rng(0).normal(size=40), Rows(X), 0.1)
     twin = round_trip(radii)
     assert (twin.at(new) == radii.at(new)).all()
     assert (twin.n, twin.alpha, twin.radius, twin.promise()) == (radii.n, radii.alpha, radii.radius, radii.promise())

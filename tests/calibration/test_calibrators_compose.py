@@ -19,7 +19,6 @@ from polyhedge.calibration import (
     Marginal,
     Online,
     Recent,
-    Rows,
     ThisModel,
     Weighted,
     conformal_radius,
@@ -28,7 +27,7 @@ from polyhedge.calibration import (
 from polyhedge.calibration.named import calibrator_named
 from polyhedge.fitting import prepared_calibrator
 from polyhedge.model import promise_of
-from polyhedge.rows import Rows as TableRows
+from polyhedge.rows import Rows
 from shared import codes
 
 PROBLEM = ph.problems.simplex_linear([0.0, 0.1])
@@ -70,12 +69,12 @@ class TestRowLabels:
         decider = fitted("weights", guarantee)
         own = decider.split_.calibrate
         scores, column = decider.model_.scores(decider.model_.read(X[own], Y[own])), WEIGHTS[own][:, None]
-        by_column = Weighted(0).calibrate(scores, Rows(column, len(own)), 0.1)
+        by_column = Weighted(0).calibrate(scores, Rows(column), 0.1)
         new = np.array([1.0, 4.0, 1e9])
         with pytest.warns(RuntimeWarning, match=r"1 of 3 decisions: .* The calibration rows are too unlike this row"):
             found = decider.decide(X[:3], labels=new)
         assert found.radii is not None
-        assert found.radii == pytest.approx(by_column.at(Rows(new[:, None], 3)), abs=1e-8)
+        assert found.radii == pytest.approx(by_column.at(Rows(new[:, None])), abs=1e-8)
 
     @pytest.mark.parametrize(("kind", "labels"), [("labels", LABELS[:40]), ("weights", WEIGHTS[:40])])
     def test_all_that_a_decider_does_takes_them_and_a_file_keeps_that(
@@ -219,7 +218,7 @@ def test_categories_are_merged_by_how_many_groups_they_have() -> None:
     groups, labels = np.concatenate([groups, 1000 + np.arange(100)]), np.concatenate([labels, np.repeat("a", 100)])
     merged = {}
     for by, by_groups in (("rows", None), ("groups", groups)):
-        rows = TableRows(pd.DataFrame({"kind": labels}), groups=by_groups)
+        rows = Rows(pd.DataFrame({"kind": labels}), groups=by_groups)
         parts = rows.take(split.train), rows.take(split.calibrate)
         merged[by] = prepared_calibrator(ByCategory("kind"), *parts, 0.1).merged
     assert merged == {"rows": (), "groups": ("copied", "a")}
@@ -237,13 +236,13 @@ class TestWords:
             (lambda: calibrator_named("this-model:half"), r"delta must lie strictly between 0 and 1, got 'half'"),
             (
                 lambda: calibrator_named("weighted:kind").calibrate(
-                    np.arange(9.0), Rows(pd.DataFrame({"kind": ["a"] * 9}), 9), 0.1
+                    np.arange(9.0), Rows(pd.DataFrame({"kind": ["a"] * 9})), 0.1
                 ),
                 r"Weights in the column 'kind' must be numbers.*could not convert.*Name a column of numbers",
             ),
             (
-                lambda: ByCategory("kind", merged=("x", "y")).prepared(pd.DataFrame({"kind": ["a", "b"]}), 9, 0.1),
-                r"merged must name categories of 'kind', but none of x, y is among its values: a, b",
+                lambda: ByCategory(0, merged=("x", "y")).prepared(Rows(np.array([["a"], ["b"]])), 9, 0.1),
+                r"merged must name categories of 0, but none of x, y is among its values: a, b",
             ),
         ],
     )
@@ -263,21 +262,21 @@ class TestWords:
 
     def test_categories_merged_by_hand_are_the_same_however_they_are_written(self) -> None:
         past = np.repeat([[1.0], [2.0], [3.0]], 30, axis=0)
-        assert ByCategory(0, merged=(1, 2)).prepared(past, 90, 0.1).merged == ("1", "2")  # type: ignore[arg-type]
+        assert ByCategory(0, merged=(1, 2)).prepared(Rows(past), 90, 0.1).merged == ("1", "2")  # type: ignore[arg-type]
         with pytest.warns(RuntimeWarning, match="merged names 7, which no training row has among 1, 2, 3") as caught:
-            ByCategory(0, merged=("1", "7")).prepared(past, 90, 0.1)
+            ByCategory(0, merged=("1", "7")).prepared(Rows(past), 90, 0.1)
         assert codes(caught) == {"Unknown category"}
 
     def test_missing_labels_are_one_category_however_they_are_stored(self) -> None:
         frame = pd.DataFrame({"kind": ["a", None, float("nan"), pd.NA, pd.NaT] * 20}, dtype=object)
-        radii = ByCategory("kind").calibrate(np.arange(100.0), Rows(frame, 100), 0.1)
+        radii = ByCategory("kind").calibrate(np.arange(100.0), Rows(frame), 0.1)
         assert dict(zip(radii.categories, radii.counts, strict=True)) == {"(missing)": 80, "a": 20}
 
     def test_an_unseen_category_is_told_with_what_its_rows_get(self) -> None:
         X = np.repeat([[0.0], [1.0]], 20, axis=0)
         for otherwise, gets in (("refuse", "it has no bound"), ("marginal", "its bound is that of all rows together")):
-            radii = ByCategory(0, otherwise).calibrate(np.arange(40.0), Rows(X, 40), 0.1)
-            (note,) = radii.notes(Rows(np.array([[0.0], [9.0]]), 2)).values()
+            radii = ByCategory(0, otherwise).calibrate(np.arange(40.0), Rows(X), 0.1)
+            (note,) = radii.notes(Rows(np.array([[0.0], [9.0]]))).values()
             assert re.search(rf"category '9' of 0 had too few calibration rows, or none.*{gets}", note)
 
     def test_promises_for_other_rows_do_not_claim_what_a_marginal_one_does(self) -> None:

@@ -21,7 +21,6 @@ from polyhedge.calibration import (
     Online,
     OnlineRadii,
     Recent,
-    Rows,
     ThisModel,
     Weighted,
     conformal_radius,
@@ -31,12 +30,14 @@ from polyhedge.calibration import (
     this_model_minimum,
     this_model_rank,
 )
-from polyhedge.calibration.weighted_rank import WeightedScores
+from polyhedge.calibration.radii import rows_without_features
+from polyhedge.calibration.weighted import WeightedScores
 from polyhedge.monitoring.alarm import Alarm
+from polyhedge.rows import Rows
 from shared import round_trip
 
 FALSE_ALARM = 1e-4
-NONE = Rows(None, 1)
+NONE = rows_without_features(1)
 
 
 class TestThisModel:
@@ -79,7 +80,7 @@ class TestThisModel:
 
     def test_groups_are_refused_with_the_reason(self) -> None:
         with pytest.raises(ValueError, match="counts independent calibration rows"):
-            ThisModel().calibrate(np.arange(40.0), Rows(None, 40, np.arange(40)), 0.1)
+            ThisModel().calibrate(np.arange(40.0), rows_without_features(40, np.arange(40)), 0.1)
 
     @pytest.mark.parametrize("delta", [0.0, 1.0, True, "0.05"])
     def test_delta_must_lie_between_0_and_1(self, delta: Any) -> None:
@@ -93,10 +94,10 @@ class TestByCategory:
     def test_coverage_of_each_category_follows_its_own_beta_law(self) -> None:
         rng, repetitions = np.random.default_rng(1), 400
         X = np.repeat([[0.0], [1.0], [2.0]], [20, 40, 80], axis=0)
-        scale, new = np.array([1.0, 5.0, 0.2]), Rows(np.array([[0.0], [1.0], [2.0]]), 3)
+        scale, new = np.array([1.0, 5.0, 0.2]), Rows(np.array([[0.0], [1.0], [2.0]]))
         found = np.array(
             [
-                ByCategory(0).calibrate(rng.uniform(size=140) * scale[X[:, 0].astype(int)], Rows(X, 140), 0.1).at(new)
+                ByCategory(0).calibrate(rng.uniform(size=140) * scale[X[:, 0].astype(int)], Rows(X), 0.1).at(new)
                 for _ in range(repetitions)
             ]
         )
@@ -106,18 +107,18 @@ class TestByCategory:
 
     def test_rare_categories_are_merged_by_other_rows_and_covered_together(self) -> None:
         past = np.repeat([[0.0], [1.0], [2.0], [3.0]], [800, 10, 20, 170], axis=0)
-        prepared = ByCategory(0).prepared(past, 200, 0.1)
+        prepared = ByCategory(0).prepared(Rows(past), 200, 0.1)
         assert prepared.merged == ("1", "2", "3")
         X = np.repeat([[0.0], [1.0], [2.0], [3.0]], [160, 3, 4, 33], axis=0)
         scores = np.random.default_rng(0).normal(size=200)
-        radii = prepared.calibrate(scores, Rows(X, 200), 0.1)
-        at = radii.at(Rows(np.array([[0.0], [1.0], [2.0], [3.0], [9.0]]), 5))
+        radii = prepared.calibrate(scores, Rows(X), 0.1)
+        at = radii.at(Rows(np.array([[0.0], [1.0], [2.0], [3.0], [9.0]])))
         assert at.tolist() == [conformal_radius(scores[:160], 0.1), *[conformal_radius(scores[160:], 0.1)] * 3, np.inf]
         assert "1, 2, 3 are one category together" in radii.promise()
 
     def test_categories_with_enough_rows_stay_apart(self) -> None:
         calibrator = ByCategory(0)
-        assert calibrator.prepared(np.repeat([[0.0], [1.0]], 50, axis=0), 100, 0.1) is calibrator
+        assert calibrator.prepared(Rows(np.repeat([[0.0], [1.0]], 50, axis=0)), 100, 0.1) is calibrator
 
     @given(counts=st.lists(st.integers(1, 60), min_size=2, max_size=6), n=st.integers(40, 300))
     @settings(max_examples=40)
@@ -125,7 +126,7 @@ class TestByCategory:
         self, counts: list[int], n: int
     ) -> None:
         X = np.repeat(np.arange(len(counts)), counts)[:, None]
-        merged = [int(name) for name in ByCategory(0).prepared(X, n, 0.1).merged]
+        merged = [int(name) for name in ByCategory(0).prepared(Rows(X), n, 0.1).merged]
         expected = np.array(counts) * n / sum(counts)
         needed = 2 * minimum_samples(0.1)
         assert {k for k in range(len(counts)) if expected[k] < needed} <= set(merged)
@@ -167,8 +168,8 @@ class TestWeighted:
         for _ in range(repetitions):
             x, new = rng.uniform(size=(m, 1)), rng.uniform(size=(1, 1)) ** 0.25
             scores, score = (np.abs(rng.normal(size=len(u))) * (1 + 5 * u[:, 0]) for u in (x, new))
-            weighted = Weighted(weights=lambda X: 4 * X[:, 0] ** 3).calibrate(scores, Rows(x, m), 0.1)
-            covered["weighted"] += bool(score[0] <= weighted.at(Rows(new, 1))[0])
+            weighted = Weighted(weights=lambda X: 4 * X[:, 0] ** 3).calibrate(scores, Rows(x), 0.1)
+            covered["weighted"] += bool(score[0] <= weighted.at(Rows(new))[0])
             covered["marginal"] += bool(score[0] <= conformal_radius(scores, 0.1))
         # Each repetition is an independent draw: counts are binomial, with a chance of at least 0.9 where it holds.
         least = stats.binom(repetitions, 0.9).ppf(FALSE_ALARM)
@@ -180,16 +181,16 @@ class TestWeighted:
         past, x = rng.normal(size=(2000, 1)), rng.normal(size=(2000, 1))
         target, new = rng.normal(1.0, 1.0, size=(2000, 1)), rng.normal(1.0, 1.0, size=(2000, 1))
         scores, later = (np.abs(rng.normal(size=len(u))) * np.exp(u[:, 0]) for u in (x, new))
-        calibrator = Weighted(density_ratio=ratio, target=target).prepared(past, 2000, 0.1)
-        radii = calibrator.calibrate(scores, Rows(x, 2000), 0.1)
+        calibrator = Weighted(density_ratio=ratio, target=target).prepared(Rows(past), 2000, 0.1)
+        radii = calibrator.calibrate(scores, Rows(x), 0.1)
         marginal = (later <= conformal_radius(scores, 0.1)).mean()
-        assert marginal < 0.8 < 0.87 < (later <= radii.at(Rows(new, 2000))).mean() < 0.95
+        assert marginal < 0.8 < 0.87 < (later <= radii.at(Rows(new))).mean() < 0.95
         assert "about 0.9" in radii.promise()
         assert "approximate" in radii.promise()
 
     def test_row_that_the_past_does_not_know_has_no_bound_and_says_so(self) -> None:
-        radii = Weighted(weights=0).calibrate(np.arange(100.0), Rows(np.ones((100, 1)), 100), 0.1)
-        new = Rows(np.array([[1.0], [12.0]]), 2)
+        radii = Weighted(weights=0).calibrate(np.arange(100.0), Rows(np.ones((100, 1))), 0.1)
+        new = Rows(np.array([[1.0], [12.0]]))
         assert radii.at(new).tolist() == [90.0, np.inf]
         assert list(radii.notes(new)) == [1]
 
@@ -199,9 +200,12 @@ class TestWeighted:
             (lambda: Weighted(), "either weights"),
             (lambda: Weighted(0, "logistic", np.ones((2, 1))), "either weights"),
             (lambda: Weighted(density_ratio="logistic"), "needs target"),
-            (lambda: Weighted(0).calibrate(np.arange(9.0), Rows(np.full((9, 1), -1.0), 9), 0.1), "not be negative"),
-            (lambda: Weighted(0).calibrate(np.arange(9.0), Rows(np.zeros((9, 1)), 9), 0.1), "a weight above zero"),
-            (lambda: Weighted(0).calibrate(np.arange(9.0), Rows(np.ones((9, 1)), 9, np.ones(9)), 0.1), "one by one"),
+            (lambda: Weighted(0).calibrate(np.arange(9.0), Rows(np.full((9, 1), -1.0)), 0.1), "not be negative"),
+            (lambda: Weighted(0).calibrate(np.arange(9.0), Rows(np.zeros((9, 1))), 0.1), "a weight above zero"),
+            (
+                lambda: Weighted(0).calibrate(np.arange(9.0), Rows(np.ones((9, 1)), groups=np.ones(9)), 0.1),
+                "one by one",
+            ),
             (
                 lambda: Weighted(density_ratio="logistic", target=1).calibrate(np.arange(9.0), NONE, 0.1),
                 "not estimated yet",
@@ -214,13 +218,13 @@ class TestWeighted:
 
     def test_wrong_classifier_is_a_type_error(self) -> None:
         with pytest.raises(TypeError, match="classifier with predict_proba"):
-            Weighted(density_ratio=LogisticRegression, target=np.ones((2, 1))).prepared(np.ones((2, 1)), 9, 0.1)
+            Weighted(density_ratio=LogisticRegression, target=np.ones((2, 1))).prepared(Rows(np.ones((2, 1))), 9, 0.1)
 
     def test_code_is_not_stored(self) -> None:
         X = np.arange(20.0)[:, None]
-        by_tree = Weighted(density_ratio=DecisionTreeClassifier(), target=X + 5).prepared(X, 20, 0.1)
+        by_tree = Weighted(density_ratio=DecisionTreeClassifier(), target=X + 5).prepared(Rows(X), 20, 0.1)
         for calibrator in (by_tree, Weighted(weights=lambda X: X[:, 0])):
-            radii = calibrator.calibrate(np.arange(20.0), Rows(X, 20), 0.1)
+            radii = calibrator.calibrate(np.arange(20.0), Rows(X), 0.1)
             with pytest.raises(ValueError, match=r"in \w+\.\w+\. Make it a frozen dataclass"):
                 round_trip(radii)
 
@@ -246,7 +250,7 @@ class TestRecent:
 
     def test_groups_and_wrong_half_lives_are_refused(self) -> None:
         with pytest.raises(ValueError, match="one weight together"):
-            Recent(10).calibrate(np.arange(40.0), Rows(None, 40, np.arange(40)), 0.1)
+            Recent(10).calibrate(np.arange(40.0), rows_without_features(40, np.arange(40)), 0.1)
         with pytest.raises(ValueError, match="half_life must be a number of rows above zero"):
             Recent(0)
 
@@ -327,7 +331,7 @@ class TestOnline:
 
     def test_level_at_zero_means_no_bound_and_tells_the_largest_score(self) -> None:
         radii = start(step=0.5).updated([7.0])
-        rows = Rows(None, 2)
+        rows = rows_without_features(2)
         assert radii.level < 0
         assert np.isinf(radii.at(rows)).all()
         assert radii.radius == 7.0
@@ -363,7 +367,7 @@ class TestOnline:
         assert "at most 0.1 T + 90.9 are missed" in start().promise()
         assert "at most 0.1 T + B / 0.05 + 0.9 are missed" in start(step=0.05, follow="radius").promise()
 
-    def test_fed_at_once_or_one_by_one_is_the_same_bit_for_bit(self) -> None:
+    def test_fed_at_once_or_one_by_one_is_the_same(self) -> None:
         scores = np.random.default_rng(0).exponential(size=60)
         at_once, radii = start().updated(scores), start()
         for score in scores:
@@ -388,7 +392,7 @@ class TestOnline:
 
     def test_groups_and_scores_that_are_nan_are_refused(self) -> None:
         with pytest.raises(ValueError, match="rows of one group come together"):
-            Online().calibrate(np.arange(40.0), Rows(None, 40, np.arange(40)), 0.1)
+            Online().calibrate(np.arange(40.0), rows_without_features(40, np.arange(40)), 0.1)
         with pytest.raises(ValueError, match="without NaN"):
             start().updated([np.nan])
         with pytest.raises(ValueError, match="one radius for each of 2 scores"):
@@ -399,7 +403,7 @@ SHIFTED = Weighted(density_ratio="logistic", target=np.linspace(0.2, 1.5, 40)[:,
 STORED: list[Calibrator] = [
     ThisModel(0.1),
     Weighted(weights=0),
-    SHIFTED.prepared(np.linspace(0.0, 1.0, 60)[:, None], 60, 0.1),
+    SHIFTED.prepared(Rows(np.linspace(0.0, 1.0, 60)[:, None]), 60, 0.1),
     Recent(40.0),
     Online(),
     Online(0.05, window=40),
@@ -409,18 +413,18 @@ STORED: list[Calibrator] = [
 
 @pytest.mark.parametrize("calibrator", STORED, ids=lambda c: type(c).__name__)
 def test_radii_are_the_same_after_a_trip_through_a_file(calibrator: Calibrator) -> None:
-    X, new = np.linspace(0.0, 1.0, 60)[:, None], Rows(np.array([[0.1], [0.9], [30.0]]), 3)
+    X, new = np.linspace(0.0, 1.0, 60)[:, None], Rows(np.array([[0.1], [0.9], [30.0]]))
     scores = np.random.default_rng(0).normal(size=60)
     scores[7] = np.inf
-    radii: Any = calibrator.calibrate(scores, Rows(X, 60), 0.1)
+    radii: Any = calibrator.calibrate(scores, Rows(X), 0.1)
     if isinstance(radii, OnlineRadii):
         radii = radii.updated([4.0, 0.1, np.inf])
     twin = round_trip(radii)
     assert (twin.at(new) == radii.at(new)).all()
     assert (twin.n, twin.alpha, twin.radius, twin.promise()) == (radii.n, radii.alpha, radii.radius, radii.promise())
     assert type(radii.calibrator) is type(calibrator)
-    again = radii.calibrator.calibrate(scores, Rows(X, 60), 0.1)
-    assert (again.at(new) == calibrator.calibrate(scores, Rows(X, 60), 0.1).at(new)).all()
+    again = radii.calibrator.calibrate(scores, Rows(X), 0.1)
+    assert (again.at(new) == calibrator.calibrate(scores, Rows(X), 0.1).at(new)).all()
 
 
 def streams(m: int, rows: int, rng: np.random.Generator, ties: bool = False) -> tuple[int, Any]:

@@ -22,18 +22,7 @@ from scipy import stats
 
 import polyhedge as ph
 import polyhedge.app.report.facets as ph_words
-from polyhedge.calibration import (
-    ByCategory,
-    Calibrator,
-    Marginal,
-    Online,
-    OrderedCalibrator,
-    Radii,
-    Recent,
-    Rows,
-    ThisModel,
-    Weighted,
-)
+from polyhedge.calibration import ByCategory, Calibrator, Marginal, Online, Radii, Recent, ThisModel, Weighted
 from polyhedge.data import Split
 from polyhedge.decisions import all_optimal
 from polyhedge.io import stored
@@ -50,6 +39,7 @@ from polyhedge.regions import (
     Regions,
     SetPolicy,
 )
+from polyhedge.rows import Rows
 
 Floats = NDArray[np.float64]
 N_CATEGORIES = 2
@@ -198,7 +188,7 @@ def radii_in_order(name: str, calibrator: str, order: Any) -> Radii:
     """The radii of the middle rows, taken in this order."""
     row, n = CALIBRATORS[calibrator], len(order)
     groups = row.groups(n)
-    given = Rows(X[40:100][order], n, None if groups is None else groups[order])
+    given = Rows(X[40:100][order], groups=None if groups is None else groups[order])
     return row.calibrator.calibrate(own_scores(name)[order], given, 0.1)
 
 
@@ -240,8 +230,8 @@ def test_coverage_follows_its_law_in_every_category_that_is_promised(name: str, 
         block, new = order[start : start + n], order[start + n : start + size]
         if calibrator == "weighted":  # rows of the second category are to come twice as often as they came
             new = new[rng.uniform(size=len(new)) < FRESH[0][new, -1] / N_CATEGORIES]
-        radii = row.calibrator.calibrate(scores[block], Rows(FRESH[0][block], n, row.groups(n)), 0.2)
-        inside = scores[new] <= radii.at(Rows(FRESH[0][new], len(new)))
+        radii = row.calibrator.calibrate(scores[block], Rows(FRESH[0][block], groups=row.groups(n)), 0.2)
+        inside = scores[new] <= radii.at(Rows(FRESH[0][new]))
         for kind, is_inside in zip(FRESH[0][new, -1].astype(int) - 1, inside, strict=True):
             covered[kind if row.by_category else 0].append(bool(is_inside))
     side: Any = "two-sided" if row.is_exact and not FAMILIES[name].scores_are_steps else "less"
@@ -252,9 +242,9 @@ def test_coverage_follows_its_law_in_every_category_that_is_promised(name: str, 
 @every_calibrator
 @every_family
 def test_order_of_calibration_rows_does_not_matter_where_none_is_asked_for(name: str, calibrator: str) -> None:
-    new, given = Rows(X[100:], 20), CALIBRATORS[calibrator].calibrator
+    new, given = Rows(X[100:]), CALIBRATORS[calibrator].calibrator
     shuffled = radii_in_order(name, calibrator, np.random.default_rng(0).permutation(60)).at(new)
-    if not (isinstance(given, OrderedCalibrator) and given.needs_order):
+    if not (given.needs_order):
         np.testing.assert_array_equal(shuffled, model_of(name, calibrator).radii.at(new))
 
 
@@ -262,7 +252,7 @@ def test_order_of_calibration_rows_does_not_matter_where_none_is_asked_for(name:
 @every_family
 def test_radii_of_new_rows_lie_between_the_smallest_and_the_largest(name: str, calibrator: str) -> None:
     radii = model_of(name, calibrator).radii
-    found = radii.at(Rows(X[100:], 20))
+    found = radii.at(Rows(X[100:]))
     assert radii.smallest <= found.min() <= found.max() <= radii.radius
     assert radii.is_grouped == (calibrator == "grouped")
 
@@ -293,7 +283,7 @@ def test_model_decides_the_same_after_a_file_and_after_a_pickle(name: str, calib
         np.testing.assert_allclose(found.cost_bound, expected.cost_bound, rtol=1e-9)
         np.testing.assert_allclose(found.flat, expected.flat, rtol=1e-9, atol=1e-9)
         assert twin.radii.promise() == decider.model_.radii.promise()
-    given = Rows(X[40:100], 60, CALIBRATORS[calibrator].groups(60))
+    given = Rows(X[40:100], groups=CALIBRATORS[calibrator].groups(60))
     assert read.model_.radii.calibrator.calibrate(own_scores(name), given, 0.1).radius == decider.radius_
     if calibrator == "marginal":  # scores of the read family are those of the one that was written, whoever calibrates
         assert read.recalibrate(X[40:100], Y[40:100]).radius_ == pytest.approx(decider.radius_, abs=1e-8)

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyhedge._support.validation import Array
-from polyhedge.calibration import reads_weights
 from polyhedge.calibration.labels import read_from
 from polyhedge.data import equal_rows, take_rows
 from polyhedge.diagnostics import Code, Diagnostic, diagnostics_of_evaluation
@@ -104,7 +103,7 @@ def table_rows(
     reasons = np.where(reasons == "", lacking, reasons)
     Y = outcomes_of(table, schema.outcomes)
     times = times_of(table, str(record.time_column)) if with_times and record.time_column is not None else None
-    labels = None if record.labels is None else labels_of(table, record.labels, are_weights=reads_weights(calibration))
+    labels = None if record.labels is None else labels_of(table, record.labels, are_weights=calibration.reads_weights)
     has_outcome = np.isfinite(Y).all(axis=1)
     has_reason = np.array([bool(reason) for reason in reasons], dtype=bool) & has_outcome
     has_no_time = np.zeros(n, dtype=bool) if times is None else np.isnan(times) & has_outcome & ~has_reason

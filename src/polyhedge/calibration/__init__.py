@@ -1,4 +1,4 @@
-"""Conformal calibration, one file a guarantee: scores of calibration rows -> a radius for each new row.
+"""Conformal calibration, one file a promise: scores of calibration rows -> a radius for each new row.
 
 Regions are nested level sets of a score. The calibration split picks one of them: its radius is the ``k``-th smallest
 calibration score with ``k = ceil((n + 1) * (1 - alpha))``. If calibration and test samples are exchangeable, and
@@ -7,31 +7,18 @@ nothing else was chosen on the calibration split, then a new score is at most th
 """
 
 from polyhedge.calibration.by_category import ByCategory, CategoryRadii
-from polyhedge.calibration.coverage import coverage_law
-from polyhedge.calibration.grouped import check_groups, check_labels, grouped_radius
 from polyhedge.calibration.labels import fit_labels, takes_labels
-from polyhedge.calibration.marginal import Marginal, OneRadius, conformal_radius
-from polyhedge.calibration.online import Online, OnlineRadii
-from polyhedge.calibration.radii import (
-    Calibration,
-    Calibrator,
-    FollowingRadii,
-    LevelledRadii,
-    MarginalRadii,
-    OrderedCalibrator,
-    PreparedCalibrator,
-    PromisesLabels,
-    Radii,
-    ReadsRows,
-    ReadsWeights,
-    Rows,
-    TargetedCalibrator,
-    is_marginal,
-    n_followed,
-    promises_each_label,
-    reads_weights,
-    score_tolerance,
+from polyhedge.calibration.marginal import (
+    Marginal,
+    OneRadius,
+    check_groups,
+    check_labels,
+    conformal_radius,
+    coverage_law,
+    grouped_radius,
 )
+from polyhedge.calibration.online import Online, OnlineRadii
+from polyhedge.calibration.radii import Calibration, Calibrator, Radii, score_tolerance
 from polyhedge.calibration.rank import attained_rank, conformal_rank, minimum_samples
 from polyhedge.calibration.recent import Recent, RecentRadius
 from polyhedge.calibration.this_model import ThisModel, ThisModelRadius, this_model_minimum, this_model_rank
@@ -42,23 +29,13 @@ __all__ = [
     "Calibration",
     "Calibrator",
     "CategoryRadii",
-    "FollowingRadii",
-    "LevelledRadii",
     "Marginal",
-    "MarginalRadii",
     "OneRadius",
     "Online",
     "OnlineRadii",
-    "OrderedCalibrator",
-    "PreparedCalibrator",
-    "PromisesLabels",
     "Radii",
-    "ReadsRows",
-    "ReadsWeights",
     "Recent",
     "RecentRadius",
-    "Rows",
-    "TargetedCalibrator",
     "ThisModel",
     "ThisModelRadius",
     "Weighted",
@@ -71,11 +48,7 @@ __all__ = [
     "coverage_law",
     "fit_labels",
     "grouped_radius",
-    "is_marginal",
     "minimum_samples",
-    "n_followed",
-    "promises_each_label",
-    "reads_weights",
     "score_tolerance",
     "takes_labels",
     "this_model_minimum",

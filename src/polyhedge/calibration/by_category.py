@@ -20,15 +20,16 @@ from polyhedge._support.validation import Array, Mask, check_alpha
 from polyhedge._support.warnings import Code, warn
 from polyhedge.calibration.labels import ROW_LABELS, RowLabels, source_of, takes_labels, values_of
 from polyhedge.calibration.marginal import radius_of
-from polyhedge.calibration.radii import Rows, kept_scores
+from polyhedge.calibration.radii import Calibrator, Radii, kept_scores, rows_without_features
 from polyhedge.calibration.rank import attained_rank, minimum_samples
+from polyhedge.rows import Rows
 
 _SAFETY = 2
 """Rows of a category over those that it needs, in expectation: chance then leaves few of them with too few."""
 
 
 @dataclass(frozen=True)
-class ByCategory:
+class ByCategory(Calibrator):
     """A radius for each value of one column of X, or for each of the labels of the rows.
 
     Parameters
@@ -52,8 +53,8 @@ class ByCategory:
     Examples
     --------
     >>> X = np.repeat([[0.0], [1.0]], 20, axis=0)
-    >>> radii = ByCategory(0).calibrate(np.arange(40.0), Rows(X, 40), 0.1)
-    >>> radii.at(Rows(np.array([[1.0], [0.0], [2.0]]), 3))
+    >>> radii = ByCategory(0).calibrate(np.arange(40.0), Rows(X), 0.1)
+    >>> radii.at(Rows(np.array([[1.0], [0.0], [2.0]])))
     array([38., 18., inf])
     """
 
@@ -72,10 +73,9 @@ class ByCategory:
         """Where labels come from."""
         return self.column
 
-    def prepared(self, features: Any, n_calibrate: int, alpha: float, labels: Any = None) -> ByCategory:
+    def prepared(self, rows: Rows, n_calibrate: int, alpha: float) -> ByCategory:
         """The same with rare categories merged, by how often they are among rows that calibrate nothing."""
-        n = len(features) if labels is None else len(labels)
-        categories, counts = np.unique(labels_of(Rows(features, n, labels=labels), self.column), return_counts=True)
+        categories, counts = np.unique(labels_of(rows, self.column), return_counts=True)
         column = ROW_LABELS if takes_labels(self) else self.column
         if self.merged:
             unknown = [label for label in self.merged if label not in set(categories.tolist())]
@@ -134,7 +134,7 @@ class ByCategory:
 
 @stored("radii by category", transient=("kept",))
 @dataclass(frozen=True, eq=False)
-class CategoryRadii:
+class CategoryRadii(Radii):
     """A conformal radius for each category, with the number of rows behind each, and one for all other rows.
 
     Attributes
@@ -196,7 +196,7 @@ class CategoryRadii:
     def at_level(self, alpha: float) -> CategoryRadii:
         """The radii for another level, from the same calibration rows; what is merged stays so."""
         scores, labels, groups = (None, None, None) if self.kept is None else self.kept
-        rows = Rows(None, self.n, groups, labels)
+        rows = rows_without_features(self.n, groups, labels)
         radii = replace(self.calibrator, column=ROW_LABELS, merged=()).calibrate(kept_scores(scores), rows, alpha)
         return replace(radii, column=self.column, merged=self.merged)
 
@@ -224,10 +224,6 @@ class CategoryRadii:
             f"least {1 - self.alpha:g}, if it is exchangeable with the calibration {among} of that category{together}; "
             "nothing is promised for other categories"
         )
-
-    def law(self) -> Any:
-        """None: each category has a law of its own."""
-        return None
 
 
 def labels_of(rows: Rows, column: Any, merged: tuple[str, ...] = ()) -> np.ndarray[Any, Any]:

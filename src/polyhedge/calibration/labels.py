@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from polyhedge._support.alignment import check_same_rows, column_of, listed
 from polyhedge._support.frames import as_pandas
 from polyhedge._support.stored import stored
-from polyhedge.calibration.radii import ReadsRows, Rows
+from polyhedge.rows import Rows
 
 __all__ = [
     "ROW_LABELS",
@@ -85,21 +85,21 @@ def source_of(given: Any, what: str) -> Any:
 def values_of(rows: Rows, source: Any, what: str) -> Sequence[Any]:
     """The values of rows: from a column of X, or the labels of the rows; `what` they are called."""
     if not isinstance(source, RowLabels):
-        return column_of(rows.X, source)
+        return column_of(rows.features, source)
     values = source.values if rows.labels is None else rows.labels
     if rows.labels is None and not source.values:
         raise ValueError(
             f"The {what} were given to fit one for each row, so new rows need theirs: give them as in "
             f"decide(X, labels={what}), or make them a column of X and name it in calibration."
         )
-    if np.shape(values) != (rows.n,):
-        raise ValueError(f"{what} must be one value for each of these {rows.n} rows, got shape {np.shape(values)}.")
+    if np.shape(values) != (len(rows),):
+        raise ValueError(f"{what} must be one value for each of these {len(rows)} rows, got shape {np.shape(values)}.")
     return list(as_values(values).tolist())
 
 
 def read_from(calibrated: Any) -> Any:
     """Where a calibrator, or the radii that it made, read labels or weights; None where they read none."""
-    return calibrated.source if isinstance(calibrated, ReadsRows) else None
+    return None if calibrated is None else calibrated.source
 
 
 def takes_labels(calibrated: Any) -> bool:

@@ -6,18 +6,21 @@ does a learned one that is recalibrated (Theorem 1). Rows that learned it do not
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
+from itertools import accumulate
+from math import ceil, lcm
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import stats
 
 from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, check_alpha, check_count
-from polyhedge.calibration.coverage import coverage_law
-from polyhedge.calibration.grouped import grouped_radius
-from polyhedge.calibration.radii import Rows, SameForAll, check_radius, kept_scores
-from polyhedge.calibration.rank import attained_rank
+from polyhedge.calibration.radii import Calibrator, Radii, check_radius, kept_scores, rows_without_features
+from polyhedge.calibration.rank import attained_rank, exact, minimum_samples
+from polyhedge.rows import Rows
 
 
 def conformal_radius(scores: ArrayLike, alpha: float) -> float:
@@ -72,13 +75,13 @@ def radius_of(scores: Array, groups: Any, alpha: float) -> float:
 
 
 @dataclass(frozen=True)
-class Marginal:
+class Marginal(Calibrator):
     """The same radius for every row: the bound holds for 1 - alpha of all new rows together.
 
     Examples
     --------
-    >>> radii = Marginal().calibrate(np.arange(20.0), Rows(None, 20), 0.1)
-    >>> radii.at(Rows(None, 3))
+    >>> radii = Marginal().calibrate(np.arange(20.0), rows_without_features(20), 0.1)
+    >>> radii.at(rows_without_features(3))
     array([18., 18., 18.])
     """
 
@@ -91,7 +94,7 @@ class Marginal:
 
 @stored("marginal radius", transient=("scores", "groups"))
 @dataclass(frozen=True)
-class OneRadius(SameForAll):
+class OneRadius(Radii):
     """A conformal radius, with the level and the number of rows that it was made for.
 
     Attributes
@@ -120,7 +123,7 @@ class OneRadius(SameForAll):
 
     def at_level(self, alpha: float) -> OneRadius:
         """The radius for another level, from the same calibration rows."""
-        return self.calibrator.calibrate(kept_scores(self.scores), Rows(None, self.n, self.groups), alpha)
+        return self.calibrator.calibrate(kept_scores(self.scores), rows_without_features(self.n, self.groups), alpha)
 
     def promise(self) -> str:
         """What holds, in words."""
@@ -138,3 +141,118 @@ class OneRadius(SameForAll):
     def law(self) -> Any:
         """Beta(k, n + 1 - k); None where rows come in groups, and where it is not the marginal radius."""
         return coverage_law(self.n, self.alpha) if self.is_marginal and not self.is_grouped else None
+
+
+def grouped_radius(scores: ArrayLike, groups: ArrayLike, alpha: float) -> float:
+    r"""Conformal radius where rows come in groups, for a new row of a new group.
+
+    .. math:: \inf\Big\{r : \sum_{g=1}^{G} \frac{\#\{i \in g : s_i \le r\}}{|g|} \ge (G + 1)(1 - \alpha)\Big\}
+
+    Rows of one group may be as alike as they please; only the G groups have to be exchangeable. With one row in
+    each group this is `conformal_radius`.
+
+    Parameters
+    ----------
+    scores : array-like of shape (n,)
+        Scores of the calibration split only.
+    groups : array-like of shape (n,)
+        Labels of the groups. No group may also have rows in another split.
+    alpha : float
+        Miscoverage level, strictly between 0 and 1; needs at least ``minimum_samples(alpha)`` groups.
+
+    References
+    ----------
+    .. [1] Y. Lee, R. F. Barber and R. Willett, "Distribution-free inference with hierarchical data", 2023.
+
+    Examples
+    --------
+    >>> grouped_radius([0.1, 0.1, 0.3, 0.5], ["a", "a", "b", "c"], alpha=0.5)
+    0.3
+    """
+    scores = np.asarray(scores, dtype=np.float64)
+    check_labels(np.asarray(groups))
+    labels, group_of, sizes = np.unique(np.asarray(groups), return_inverse=True, return_counts=True)
+    if scores.ndim != 1 or group_of.shape != scores.shape:
+        raise ValueError(f"groups must have one label for each score, got {group_of.shape} and {scores.shape}.")
+    n_groups = check_groups(labels, alpha)
+    order = np.argsort(scores, kind="stable")
+    # Integers, by a common multiple of the sizes: sums of fractions would carry rounding errors.
+    unit = lcm(*sizes.tolist())
+    covered = list(accumulate(unit // int(size) for size in sizes[group_of[order]]))
+    wanted = ceil((n_groups + 1) * (1 - exact(alpha)) * unit)
+    radius = float(scores[order][bisect_left(covered, wanted)])
+    if not np.isfinite(radius):
+        raise ValueError(f"The conformal radius would be {radius}. Check the scores or raise alpha.")
+    return radius
+
+
+def check_groups(groups: ArrayLike, alpha: float) -> int:
+    """Number of groups that the labels `groups` name, if a radius at the level `alpha` can be had from so many."""
+    n_groups = len(check_labels(np.asarray(groups)))
+    if n_groups < minimum_samples(alpha):
+        raise ValueError(
+            f"alpha={float(alpha)} needs at least {minimum_samples(alpha)} calibration groups, got {n_groups}: rows of "
+            "one group count as one. Raise alpha or the calibration share, or bring more groups."
+        )
+    return n_groups
+
+
+def check_labels(labels: Any) -> Any:
+    """The distinct labels; an error where a row has none, or where they are of several kinds.
+
+    Examples
+    --------
+    >>> check_labels(np.array([2, 1, 2])).tolist()
+    [1, 2]
+    """
+    from pandas import isna
+
+    missing = isna(labels)
+    if missing.any():
+        raise ValueError(
+            f"groups must have a label for each row, but {missing.sum()} row(s) have none, the first is row "
+            f"{int(np.flatnonzero(missing)[0])}. Give rows without a group a label of their own."
+        )
+    try:
+        return np.unique(labels)
+    except TypeError as error:
+        raise ValueError(
+            f"groups must be labels of one kind, such as texts or numbers, got a mix: {error}. Give rows without a "
+            "group a label of their own."
+        ) from error
+
+
+def coverage_law(m: int, alpha: float) -> Any:
+    """Law of the coverage given the calibration split, ``Beta(k, m + 1 - k)``.
+
+    Over repeated draws of a calibration split of ``m`` samples the probability that a new outcome falls into
+    the calibrated set varies. For continuous scores it follows this law, whatever the distribution of the
+    data; for scores with ties it is stochastically larger. Here ``k = conformal_rank(m, alpha)``.
+
+    Parameters
+    ----------
+    m : int
+        Number of calibration samples, at least ``minimum_samples(alpha)``.
+    alpha : float
+        Miscoverage level, strictly between 0 and 1.
+
+    Returns
+    -------
+    scipy.stats.rv_frozen
+        A frozen beta distribution with ``mean``, ``ppf``, ``cdf`` and so on.
+
+    References
+    ----------
+    .. [1] V. Vovk, "Conditional validity of inductive conformal predictors", ACML 2012.
+
+    Examples
+    --------
+    >>> law = coverage_law(300, alpha=0.1)
+    >>> round(float(law.mean()), 4)
+    0.9003
+    >>> [round(float(q), 3) for q in law.ppf([0.05, 0.95])]
+    [0.871, 0.927]
+    """
+    m = check_count(m, "m", minimum=0)
+    k = attained_rank(m, alpha)
+    return stats.beta(k, m + 1 - k)

@@ -6,26 +6,31 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, check_alpha, check_count
-from polyhedge.calibration import step_sizes
 from polyhedge.calibration.marginal import conformal_radius
-from polyhedge.calibration.radii import Rows
+from polyhedge.calibration.radii import Calibrator, Radii
 from polyhedge.calibration.rank import attained_rank, exact
+from polyhedge.rows import Rows
 
-_COUNTS = ("n_rows", "n_missed", "n_infinite")
 _COUNTED = 1e-9
 """Share of a row by which sums of misses are rounded, row by row."""
+SPEEDS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128)
+"""Steps that are mixed: those of Gibbs and Candes (2024), from nearly constant to one miss moving the level by 0.1."""
+SATURATION = 0.01
+"""The step whose long-run bound the mixture is held to: 91 misses at alpha = 0.1."""
+_INTERVAL = 100
+"""Steps over which the mixture should be nearly as good as the best speed: about a quarter of daily rows."""
 
 
 @stored("online calibration")
 @dataclass(frozen=True)
-class Online:
+class Online(Calibrator):
     r"""One radius, which every outcome that becomes known moves: up after a miss, down after a hit.
 
     Adaptive conformal inference keeps a level $\alpha_t$, starts at $\alpha$, and takes the conformal radius at that
@@ -74,7 +79,7 @@ class Online:
 
     Examples
     --------
-    >>> radii = Online(step=0.05).calibrate(np.arange(100.0), Rows(None, 100), 0.1)
+    >>> radii = Online(step=0.05).calibrate(np.arange(100.0), Rows(np.zeros((100, 0))), 0.1)
     >>> radii.radius, radii.updated([500.0]).radius, radii.updated([0.0] * 20).radius
     (90.0, 96.0, 80.0)
     """
@@ -104,7 +109,7 @@ class Online:
         start = conformal_radius(kept, alpha)
         finite = kept[np.isfinite(kept)]
         unit = float(np.ptp(finite)) or abs(start) or 1.0
-        speeds = step_sizes.SPEEDS if self.step == "auto" else (float(self.step),)
+        speeds = SPEEDS if self.step == "auto" else (float(self.step),)
         return OnlineRadii(
             self, alpha, kept, np.full(len(speeds), alpha), np.full(len(speeds), 1 / len(speeds)), start, unit, window
         )
@@ -112,7 +117,7 @@ class Online:
 
 @stored("online radii", unbounded=("scores",))
 @dataclass(frozen=True, eq=False)
-class OnlineRadii:
+class OnlineRadii(Radii):
     """The last scores, the levels and their weights, and what came of the radii so far.
 
     Attributes
@@ -139,11 +144,11 @@ class OnlineRadii:
     n_missed: int = 0
     n_infinite: int = 0
     surplus: float = 0.0
-    is_grouped: ClassVar[bool] = False
     kind: ClassVar[str] = "online"
+    follows_outcomes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        n_speeds = len(step_sizes.SPEEDS) if self.calibrator.step == "auto" else 1
+        n_speeds = len(SPEEDS) if self.calibrator.step == "auto" else 1
         if not (self.levels.shape == self.weights.shape == (n_speeds,)):
             raise ValueError(f"There must be {n_speeds} level(s) with weights.")
         attained_rank(len(self.scores), check_alpha(self.alpha))
@@ -167,7 +172,7 @@ class OnlineRadii:
         """The level in force."""
         level = float(self.weights @ self.levels)
         if self.calibrator.step == "auto":
-            return step_sizes.saturated(level, self.surplus, self.alpha)
+            return saturated(level, self.surplus, self.alpha)
         return level
 
     @property
@@ -220,7 +225,7 @@ class OnlineRadii:
         is_empty = self.calibrator.follow == "level" and self.level >= 1
         error = 1.0 if is_empty else float(missed)
         if self.calibrator.step == "auto":
-            levels, weights = step_sizes.followed(self.levels, self.weights, self.alpha, self.scores, score)
+            levels, weights = next_levels(self.levels, self.weights, self.alpha, self.scores, score)
         else:
             levels, weights = self.levels + float(self.calibrator.step) * (self.alpha - error), self.weights
         return replace(
@@ -241,7 +246,7 @@ class OnlineRadii:
 
     def at(self, rows: Rows) -> Array:
         """The radius in force, once for each row (N,)."""
-        return np.full(rows.n, self.issued)
+        return np.full(len(rows), self.issued)
 
     def notes(self, rows: Rows) -> Mapping[int, str]:
         """All rows, where the radius in force is infinite."""
@@ -251,7 +256,7 @@ class OnlineRadii:
             f"So many of the last bounds failed that the radius is infinite (level {self.level:.3g}); the largest "
             f"score of the last {self.n} rows is {self.largest:.6g}"
         )
-        return dict.fromkeys(range(rows.n), said)
+        return dict.fromkeys(range(len(rows)), said)
 
     def promise(self) -> str:
         """What holds, in words."""
@@ -272,16 +277,8 @@ class OnlineRadii:
 
         `delay` is the most other outcomes that became known between the decision of a row and its own outcome.
         """
-        room = self.alpha / float(self.calibrator.step) if self.calibrator.step != "auto" else self._most
+        room = most_surplus(self.alpha) if self.calibrator.step == "auto" else self.alpha / float(self.calibrator.step)
         return room + (1 - self.alpha) * (delay + 1)
-
-    @property
-    def _most(self) -> float:
-        return step_sizes.most_surplus(self.alpha)
-
-    def law(self) -> Any:
-        """None: any sequence is allowed."""
-        return None
 
 
 def radius_at(level: float, scores: Array) -> float:
@@ -297,3 +294,38 @@ def radius_at(level: float, scores: Array) -> float:
     kept = 1 - exact(level) if level < 1 else Fraction(0)
     k = max(math.ceil((len(scores) + 1) * kept), 1)
     return math.inf if k > len(scores) else float(np.partition(scores, k - 1)[k - 1])
+
+
+def next_levels(levels: Array, weights: Array, alpha: float, window: Array, score: float) -> tuple[Array, Array]:
+    """Levels and weights (K,) after a score, ranked among those of the window.
+
+    A score is covered at levels below 1 - #{smaller scores} / (n + 1). The pinball loss between this and a level says
+    how well the level did.
+    """
+    gap = 1 - float((window < score).sum()) / (len(window) + 1) - levels
+    losses = alpha * gap - np.minimum(gap, 0.0)
+    tilted = weights * np.exp(-_learning_rate(alpha) * (losses - losses.min()))
+    share = 1 / (2 * _INTERVAL)
+    mixed = (1 - share) * tilted / tilted.sum() + share / len(weights)
+    return levels + np.array(SPEEDS) * (alpha - (gap <= 0)), mixed / mixed.sum()
+
+
+def _learning_rate(alpha: float) -> float:
+    """The rate that Gibbs and Candes (2024, section 2.2) derive for an interval of this length."""
+    size = (1 - alpha) ** 2 * alpha**3 + alpha**2 * (1 - alpha) ** 3
+    return math.sqrt(3 / _INTERVAL * (math.log(len(SPEEDS) * _INTERVAL) + 2) / size)
+
+
+def most_surplus(alpha: float) -> float:
+    """Misses beyond alpha T from which on bounds are infinite, or beneath it from which on rows count as missed."""
+    return max(alpha, 1 - alpha) / SATURATION
+
+
+def saturated(level: float, surplus: float, alpha: float) -> float:
+    """The level, but 0 where misses have run too far above alpha and 1 where too far below.
+
+    Rows that are decided from then on count as hits, or as misses, so that the surplus goes back whatever the level
+    was.
+    """
+    most = most_surplus(alpha)
+    return 0.0 if surplus >= most else 1.0 if surplus <= -most else level

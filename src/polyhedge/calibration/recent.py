@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from polyhedge._support.stored import stored
 from polyhedge._support.tolerances import INPUT
 from polyhedge._support.validation import Array, check_alpha, check_count
-from polyhedge.calibration.radii import Rows, SameForAll, check_radius, kept_scores
+from polyhedge.calibration.radii import Calibrator, Radii, check_radius, kept_scores, rows_without_features
 from polyhedge.calibration.rank import minimum_samples
-from polyhedge.calibration.weighted_rank import WeightedScores
+from polyhedge.calibration.weighted import WeightedScores
+from polyhedge.rows import Rows
 
 
 @dataclass(frozen=True)
-class Recent:
+class Recent(Calibrator):
     r"""One radius from calibration rows in time order, each counting half as much as the one `half_life` rows later.
 
     With the weights $w_i = 2^{-(n-i+1)/\text{half\_life}}$, and 1 for the new row, the bound holds with probability at
@@ -38,7 +39,7 @@ class Recent:
 
     Examples
     --------
-    >>> radii = Recent(half_life=50).calibrate(np.arange(200.0), Rows(None, 200), 0.1)
+    >>> radii = Recent(half_life=50).calibrate(np.arange(200.0), rows_without_features(200), 0.1)
     >>> radii.radius
     193.0
     """
@@ -90,7 +91,7 @@ def _shortest(alpha: float) -> float:
 
 @stored("recent radius", transient=("scores",))
 @dataclass(frozen=True)
-class RecentRadius(SameForAll):
+class RecentRadius(Radii):
     """A radius from rows that count by their age, and as how many equal rows they count.
 
     Attributes
@@ -124,7 +125,7 @@ class RecentRadius(SameForAll):
 
     def at_level(self, alpha: float) -> RecentRadius:
         """The radius for another level, from the same calibration rows."""
-        return self.calibrator.calibrate(kept_scores(self.scores), Rows(None, self.n), alpha)
+        return self.calibrator.calibrate(kept_scores(self.scores), rows_without_features(self.n), alpha)
 
     def promise(self) -> str:
         """What holds, in words."""
@@ -133,7 +134,3 @@ class RecentRadius(SameForAll):
             "rows drift: how much they differ in total variation from rows in the new one's place, averaged with "
             f"weights that halve every {self.half_life:g} rows (they count as {self.n_effective:.0f} equal rows)"
         )
-
-    def law(self) -> Any:
-        """None: rows count for different amounts."""
-        return None

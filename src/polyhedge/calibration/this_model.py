@@ -17,11 +17,12 @@ from scipy import stats
 from polyhedge._support.stored import stored
 from polyhedge._support.tolerances import TIE
 from polyhedge._support.validation import Array, check_alpha, check_count
-from polyhedge.calibration.radii import Rows, SameForAll, check_radius, kept_scores
+from polyhedge.calibration.radii import Calibrator, Radii, check_radius, kept_scores, rows_without_features
 from polyhedge.calibration.rank import conformal_rank, exact, minimum_samples
+from polyhedge.rows import Rows
 
-_MOST_WHOLE = 2000
-"""Rows up to which whole numbers are quick; with more, a call as close as this is settled on the safe side."""
+_MOST_EXACT = 2000
+"""Rows up to which exact integers are quick; with more, a close comparison is settled on the safe side."""
 
 
 def this_model_rank(n: int, alpha: float, delta: float) -> int:
@@ -54,7 +55,7 @@ def this_model_minimum(alpha: float, delta: float) -> int:
     """
     kept, wanted = 1 - exact(alpha), exact(_check_delta(delta))
     in_floats = math.log(wanted) / math.log1p(-float(exact(alpha)))
-    if in_floats > _MOST_WHOLE:
+    if in_floats > _MOST_EXACT:
         return max(math.ceil(in_floats * (1 + TIE)), minimum_samples(alpha))
     n = max(math.floor(in_floats) - 1, 1)
     while kept**n > wanted:
@@ -63,9 +64,9 @@ def this_model_minimum(alpha: float, delta: float) -> int:
 
 
 def _tail_exceeds(k: int, n: int, alpha: float, delta: Fraction) -> bool:
-    """Whether P{Bin(n, 1 - alpha) >= k} > delta; where that is too close to tell, and n too large, that it is."""
+    """Whether P{Bin(n, 1 - alpha) >= k} > delta; True if n is too large to tell a close comparison."""
     in_floats = float(stats.binom.sf(k - 1, n, 1 - alpha))
-    if abs(in_floats - float(delta)) > TIE * float(delta) or n > _MOST_WHOLE:
+    if abs(in_floats - float(delta)) > TIE * float(delta) or n > _MOST_EXACT:
         return in_floats > (1 - TIE) * float(delta)
     kept = 1 - exact(alpha)
     a, b = kept.numerator, kept.denominator
@@ -83,7 +84,7 @@ def _check_delta(delta: float) -> float:
 
 
 @dataclass(frozen=True)
-class ThisModel:
+class ThisModel(Calibrator):
     """One radius, such that this model covers at least 1 - alpha of all new rows, with probability 1 - delta.
 
     The probability 1 - delta is over the calibration rows. The marginal promise holds as well.
@@ -99,7 +100,7 @@ class ThisModel:
 
     Examples
     --------
-    >>> radii = ThisModel(delta=0.05).calibrate(np.arange(300.0), Rows(None, 300), 0.1)
+    >>> radii = ThisModel(delta=0.05).calibrate(np.arange(300.0), rows_without_features(300), 0.1)
     >>> radii.radius
     278.0
     """
@@ -138,7 +139,7 @@ def _attained(n: int, alpha: float, delta: float) -> int:
 
 @stored("radius of this model", transient=("scores",))
 @dataclass(frozen=True)
-class ThisModelRadius(SameForAll):
+class ThisModelRadius(Radii):
     """A radius, with the level, the number of rows and the share of unlucky models that it was made for.
 
     Attributes
@@ -166,7 +167,7 @@ class ThisModelRadius(SameForAll):
 
     def at_level(self, alpha: float) -> ThisModelRadius:
         """The radius for another level, from the same calibration rows."""
-        return self.calibrator.calibrate(kept_scores(self.scores), Rows(None, self.n), alpha)
+        return self.calibrator.calibrate(kept_scores(self.scores), rows_without_features(self.n), alpha)
 
     def promise(self) -> str:
         """What holds, in words."""

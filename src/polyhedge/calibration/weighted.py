@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from polyhedge._support.alignment import is_missing, names_of, select_columns
 from polyhedge._support.stored import stored
-from polyhedge._support.validation import Array, check_alpha, check_count
-from polyhedge.calibration.density_ratio import ClassifierRatio, LogisticRatio, fitted_ratio
+from polyhedge._support.tolerances import ROUNDING
+from polyhedge._support.validation import Array, as_finite, check_alpha, check_count, numbers_of
 from polyhedge.calibration.labels import ROW_LABELS, RowLabels, source_of, takes_labels, values_of
-from polyhedge.calibration.radii import Rows
-from polyhedge.calibration.weighted_rank import WeightedScores, as_weights
+from polyhedge.calibration.radii import Calibrator, Radii
+from polyhedge.rows import Rows
 
 _Source = str | int | Callable[[Any], Any] | RowLabels
+_MOST_LEVELS = 30
+"""Levels of a column of kinds that are told apart, as in the predictors; rarer ones are none of them."""
 
 
 @dataclass(frozen=True, eq=False)
-class Weighted:
+class Weighted(Calibrator):
     """A radius for each row, from calibration rows that count as much more often as they will come.
 
     The weight of a row is the likelihood ratio of its features: how often they come among the rows to decide over how
@@ -45,8 +50,8 @@ class Weighted:
     Examples
     --------
     >>> X = np.repeat([[1.0], [4.0]], [60, 40], axis=0)
-    >>> radii = Weighted(weights=0).calibrate(np.arange(100.0), Rows(X, 100), 0.1)
-    >>> radii.at(Rows(np.array([[1.0], [4.0], [40.0]]), 3))
+    >>> radii = Weighted(weights=0).calibrate(np.arange(100.0), Rows(X), 0.1)
+    >>> radii.at(Rows(np.array([[1.0], [4.0], [40.0]])))
     array([94., 95., inf])
     """
 
@@ -68,11 +73,11 @@ class Weighted:
         """Where weights come from; None where they are yet to be estimated."""
         return self.weights
 
-    def prepared(self, features: Any, n_calibrate: int, alpha: float, labels: Any = None) -> Weighted:
+    def prepared(self, rows: Rows, n_calibrate: int, alpha: float) -> Weighted:
         """The same with the ratio estimated from rows that calibrate nothing; itself where the ratio is known."""
         if self.weights is not None:
             return Weighted(ROW_LABELS) if takes_labels(self) else self
-        return Weighted(fitted_ratio(self.density_ratio, features, self.target))
+        return Weighted(fitted_ratio(self.density_ratio, rows.features, self.target))
 
     def calibrate(self, scores: Array, rows: Rows, alpha: float) -> WeightedRadii:
         """Scores in order with their weights; calibration rows only."""
@@ -92,7 +97,7 @@ class Weighted:
 
 def weights_of(rows: Rows, source: _Source) -> Array:
     """Weights (N,) of rows."""
-    values = source(rows.X) if callable(source) else values_of(rows, source, "weights")
+    values = source(rows.features) if callable(source) else values_of(rows, source, "weights")
     try:
         weights = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -106,21 +111,20 @@ def weights_of(rows: Rows, source: _Source) -> Array:
 
 @stored("weighted radii")
 @dataclass(frozen=True, eq=False)
-class WeightedRadii:
+class WeightedRadii(Radii):
     """Calibration scores in order with their weights, and where the weight of a new row comes from.
 
     Attributes
     ----------
-    source : where weights come from: a column of X, the labels of the rows, or a function of X.
+    weights : where weights come from: a column of X, the labels of the rows, or a function of X.
     counted : scores of the calibration rows with their weights.
     alpha, n : the level and the number of calibration rows.
     """
 
-    source: _Source
+    weights: _Source
     counted: WeightedScores
     alpha: float
     n: int
-    is_grouped: ClassVar[bool] = False
     kind: ClassVar[str] = "weighted"
     reads_weights: ClassVar[bool] = True
 
@@ -128,12 +132,16 @@ class WeightedRadii:
         check_alpha(self.alpha)
         if len(self.counted.scores) > check_count(self.n, "n", minimum=1):
             raise ValueError(f"{len(self.counted.scores)} scores cannot come from {self.n} rows.")
-        self.counted.radii([1.0], 0.5)  # weights that cannot be added are refused here and not at the first row
+
+    @property
+    def source(self) -> Any:
+        """Where weights come from."""
+        return self.weights
 
     @property
     def calibrator(self) -> Weighted:
         """With the same weights; an estimated ratio stays as it is."""
-        return Weighted(self.source)
+        return Weighted(self.weights)
 
     @property
     def radius(self) -> float:
@@ -148,7 +156,7 @@ class WeightedRadii:
     @property
     def is_estimated(self) -> bool:
         """Whether the likelihood ratio is an estimate."""
-        return isinstance(self.source, (LogisticRatio, ClassifierRatio))
+        return isinstance(self.weights, (LogisticRatio, ClassifierRatio))
 
     def at_level(self, alpha: float) -> WeightedRadii:
         """The radii for another level, from the same calibration rows."""
@@ -156,7 +164,7 @@ class WeightedRadii:
 
     def at(self, rows: Rows) -> Array:
         """The radius of each row (N,), infinite where the calibration rows weigh too little."""
-        return self.counted.radii(weights_of(rows, self.source), self.alpha)
+        return self.counted.radii(weights_of(rows, self.weights), self.alpha)
 
     def notes(self, rows: Rows) -> Mapping[int, str]:
         """Rows without a bound."""
@@ -175,6 +183,185 @@ class WeightedRadii:
             f"{self.counted.n_effective:.0f} equal ones; rows without a bound count as held"
         )
 
-    def law(self) -> Any:
-        """None: each row has a radius of its own."""
-        return None
+
+@stored("weighted scores")
+@dataclass(frozen=True, eq=False)
+class WeightedScores:
+    r"""Finite scores in order with their weights, and the weight of scores that no radius covers.
+
+    The radius of a new row of weight w is
+    $\inf\{r : \sum_i w_i 1\{s_i \le r\} \ge (1-\alpha)(\sum_i w_i + w)\}$: the row's own weight lies at infinity.
+    """
+
+    scores: Array
+    weights: Array
+    uncovered: float = 0.0
+
+    def __post_init__(self) -> None:
+        is_ordered = self.scores.ndim == 1 and len(self.scores) > 0 and (np.diff(self.scores) >= 0).all()
+        if not is_ordered or self.scores.shape != as_weights(self.weights).shape or self.weights.min() == 0:
+            raise ValueError("Weighted scores must be in order, each with a weight above zero.")
+        as_weights([self.uncovered])
+
+    @classmethod
+    def of(cls, scores: ArrayLike, weights: ArrayLike) -> Self:
+        """Scores as they come; infinite ones count as never covered."""
+        scores, weights = np.asarray(scores, dtype=np.float64), as_weights(weights)
+        if scores.shape != weights.shape or np.isnan(scores).any():
+            raise ValueError(
+                f"There must be one weight for each score and no score that is NaN, got {weights.shape} and "
+                f"{scores.shape} with {int(np.isnan(scores).sum())} NaN."
+            )
+        order = np.argsort(scores, kind="stable")
+        counted = order[np.isfinite(scores[order]) & (weights[order] > 0)]
+        if not counted.size:
+            raise ValueError("No calibration row has a finite score and a weight above zero. Check scores and weights.")
+        return cls(scores[counted], weights[counted], float(weights[~np.isfinite(scores)].sum()))
+
+    def radii(self, weights: ArrayLike, alpha: float) -> Array:
+        """The radius of each new row (N,) with these weights; infinite if the calibration rows weigh too little.
+
+        Sums of weights are compared up to rounding, so that equal weights have the conformal rank.
+        """
+        covered = np.cumsum(self.weights)
+        needed = (1 - check_alpha(alpha)) * (covered[-1] + self.uncovered + as_weights(weights))
+        return np.append(self.scores, np.inf)[np.searchsorted(covered, (1 - ROUNDING) * needed)]
+
+    @property
+    def largest(self) -> float:
+        """The largest finite score: no row with a bound has a larger radius."""
+        return float(self.scores[-1])
+
+    @property
+    def n_effective(self) -> float:
+        """As many rows of equal weight would be about as informative."""
+        share = self.weights / self.weights.max()
+        return float(share.sum() ** 2 / (share**2).sum())
+
+
+def as_weights(weights: ArrayLike) -> Array:
+    """Weights (n,) that are finite and not negative."""
+    weights = as_finite(weights, "weights", ndim=1)
+    if (weights < 0).any():
+        raise ValueError(
+            f"Weights must not be negative, got {weights.min():g}. They say how much more often a row comes."
+        )
+    return weights
+
+
+def fitted_ratio(classifier: Any, past: Any, target: Any) -> LogisticRatio | ClassifierRatio:
+    """The ratio that tells rows of the target from rows of the past, which must not calibrate anything.
+
+    `classifier` is "logistic", or a scikit-learn classifier with `predict_proba`, which is fitted as a copy. Columns of
+    the target are put in the order of the past's, and others left out, where both have names.
+    """
+    names = names_of(past)
+    target = target if names is None else select_columns(target, names, "target")
+    if isinstance(classifier, str) and classifier == "logistic":
+        return LogisticRatio.fitted(past, target)
+    if isinstance(classifier, (str, type)) or not hasattr(classifier, "predict_proba"):
+        raise TypeError(
+            f'density_ratio must be "logistic" or a classifier with predict_proba, got {classifier!r}. Call the class.'
+        )
+    from sklearn.base import clone
+
+    X, is_target = _together(past, target)
+    return ClassifierRatio(clone(classifier).fit(X, is_target), len(is_target))
+
+
+@dataclass(frozen=True, eq=False)
+class ClassifierRatio:
+    """The odds that a fitted classifier gives for a row to be of the target; `n` rows fitted it."""
+
+    classifier: Any
+    n: int
+
+    def __call__(self, X: Any) -> Array:
+        """Odds (N,), the ratio but for a factor that does not matter."""
+        # n rows cannot tell rarer things than one in n: a tree's 0 and 1 would be weights of zero and infinity.
+        chance = np.clip(self.classifier.predict_proba(X)[:, 1], 1 / (self.n + 2), 1 - 1 / (self.n + 2))
+        return np.asarray(chance / (1 - chance))
+
+
+@stored("logistic density ratio")
+@dataclass(frozen=True, eq=False)
+class LogisticRatio:
+    """exp(slopes' (x - means) / scales + intercept) of features x, from a logistic regression.
+
+    x holds the numeric features, then a 1 for the level of each column of kinds; `kinds` are these with their levels.
+    """
+
+    means: Array
+    scales: Array
+    slopes: Array
+    intercept: float
+    kinds: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    def __post_init__(self) -> None:
+        is_table = self.means.ndim == 1 and self.means.shape == self.scales.shape == self.slopes.shape
+        if not is_table or not (self.scales > 0).all():
+            raise ValueError("A density ratio needs a mean, a positive scale and a slope for each feature.")
+
+    @classmethod
+    def fitted(cls, past: Any, target: Any) -> Self:
+        """Penalised logistic regression on standardised features; missing numbers are taken as their mean."""
+        from sklearn.linear_model import LogisticRegression
+
+        kinds = _kinds(past, target)
+        old, new = _numbers(past, kinds), _numbers(target, kinds)
+        if not old.shape[1]:
+            raise ValueError("A logistic density ratio needs features, got none. Give a classifier that takes X.")
+        if old.shape[1] != new.shape[1]:
+            raise ValueError(f"target must have the {old.shape[1]} numeric features of X, got {new.shape[1]}.")
+        means, deviations = np.nanmean(old, axis=0), np.nanstd(old, axis=0)
+        scales = np.where(deviations > 0, deviations, 1.0)
+        X = np.nan_to_num((np.vstack([old, new]) - means) / scales)
+        model = LogisticRegression(max_iter=1000).fit(X, np.arange(len(X)) >= len(old))
+        return cls(means, scales, model.coef_[0], float(model.intercept_[0]), kinds)
+
+    def __call__(self, X: Any) -> Array:
+        """Odds (N,), the ratio but for a factor that does not matter."""
+        numbers = _numbers(X, self.kinds)
+        if numbers.shape[1] != len(self.means):
+            raise ValueError(f"The density ratio takes {len(self.means)} features, got {numbers.shape[1]}.")
+        x = np.nan_to_num((numbers - self.means) / self.scales)
+        exponent = x @ self.slopes + self.intercept
+        return np.exp(np.clip(exponent, -500.0, 500.0))  # beyond this a float overflows, and one row outweighs all
+
+
+def _kinds(past: Any, target: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Columns of a frame that hold texts, categories or truth values, each with its most frequent levels."""
+    if not hasattr(past, "select_dtypes"):
+        return ()
+    kinds = []
+    for name, dtype in past.dtypes.items():
+        if dtype.kind in "ObSU" and name in target.columns:
+            counts = Counter([*_labels(past[name]), *_labels(target[name])])
+            kinds.append((str(name), tuple(sorted(label for label, _ in counts.most_common(_MOST_LEVELS)))))
+    return tuple(kinds)
+
+
+def _labels(column: Any) -> list[str]:
+    return ["(missing)" if is_missing(value) else str(value) for value in column.to_list()]
+
+
+def _numbers(X: Any, kinds: tuple[tuple[str, tuple[str, ...]], ...]) -> Array:
+    """The numeric features (N, k), then a column for each level of each of the kinds."""
+    numbers = numbers_of(X)
+    if numbers is None:
+        raise ValueError("A logistic density ratio needs numeric features, got none. Give a classifier that takes X.")
+    named = {str(name): name for name in getattr(X, "columns", ())}
+    encoded = [
+        np.array([[label == level for level in levels] for label in _labels(X[named[name]])], dtype=np.float64)
+        for name, levels in kinds
+    ]
+    return np.hstack([numbers, *(part.reshape(len(numbers), -1) for part in encoded)])
+
+
+def _together(past: Any, target: Any) -> tuple[Any, Any]:
+    is_target = np.repeat([False, True], [len(past), len(target)])
+    if not hasattr(past, "iloc"):
+        return np.concatenate([np.asarray(past), np.asarray(target)]), is_target
+    import pandas as pd
+
+    return pd.concat([past, pd.DataFrame(target, columns=past.columns)], ignore_index=True), is_target

@@ -16,7 +16,7 @@ from polyhedge._support.files import replace_file
 from polyhedge._support.frames import as_frame, as_html, as_pandas
 from polyhedge._support.text import with_unit
 from polyhedge._support.validation import Array, check_count
-from polyhedge.calibration import FollowingRadii, fit_labels, takes_labels
+from polyhedge.calibration import Radii, fit_labels, takes_labels
 from polyhedge.calibration.labels import with_values
 from polyhedge.data import GroupSplit, TimeSplit
 from polyhedge.data.ordered import as_span, as_times, in_order, months_in
@@ -332,7 +332,7 @@ def _period(decider: RobustDecider, history: _History, now: Rows, start: Any) ->
         if rows is None:
             raise ValueError(f"No row from {start} on can be decided. The first: {reasons[0]}.")
         radii: Any = model.radii
-        if isinstance(radii, FollowingRadii):  # each row knows the outcomes of all rows before
+        if radii.follows_outcomes:  # each row knows the outcomes of all rows before
             radii = _InForce(one_by_one(radii, model.scores(rows), None)[1], radii.alpha)
         measured = replace(model, radii=radii).measured(rows)
         measured = measured if len(kept) == len(reasons) else measured.among(kept, len(reasons))
@@ -350,7 +350,7 @@ def _period(decider: RobustDecider, history: _History, now: Rows, start: Any) ->
 
 
 @dataclass(frozen=True, eq=False)
-class _InForce:
+class _InForce(Radii):
     """Radii of these very rows."""
 
     radii: Array
@@ -358,9 +358,6 @@ class _InForce:
 
     def at(self, rows: Rows) -> Array:
         return self.radii
-
-    def notes(self, rows: Rows) -> dict[int, str]:
-        return {}
 
 
 def in_days(start: Any) -> str:

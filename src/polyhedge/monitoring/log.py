@@ -33,9 +33,8 @@ import numpy as np
 from polyhedge._support.alignment import row_keys
 from polyhedge._support.files import replace_file, sole_writer
 from polyhedge._support.validation import Array
-from polyhedge.calibration import FollowingRadii, n_followed
 from polyhedge.diagnostics import Diagnostic, expected_cost_diagnostic
-from polyhedge.model import Model, for_radii
+from polyhedge.model import Model
 from polyhedge.monitoring.monitor import Monitoring, after_scores
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import Decisions
@@ -106,7 +105,7 @@ class OutcomeLog:
             digest = model.trail[-1].digest
             database.execute("INSERT OR IGNORE INTO about VALUES ('calibration', ?)", (digest,))
             (logged_digest,) = database.execute("SELECT value FROM about WHERE name = 'calibration'").fetchone()
-        n_known = n_followed(model.radii)
+        n_known = model.radii.n_rows
         if logged_digest != digest and n_known:
             raise ValueError(
                 f"{self.path} replays all outcomes on the model as it was before them, and this one has followed "
@@ -173,8 +172,8 @@ class OutcomeLog:
         scores, outcomes, values = model.scores(rows), rows.Y, rows.parameters
         keys = row_keys(keys, len(scores))
         computed: list[float | None] = [None] * len(scores)
-        if not isinstance(model.radii, FollowingRadii):
-            computed = model.radii.at(for_radii(rows)).tolist()
+        if not model.radii.follows_outcomes:
+            computed = model.radii.at(rows).tolist()
         now, names = _now(), model.problem.outcome_names
         with self._writing() as database:
             (batch,) = database.execute("SELECT COALESCE(MAX(batch), 0) FROM outcomes").fetchone()

@@ -16,12 +16,12 @@ from numpy.typing import ArrayLike
 
 from polyhedge._support.alignment import check_same_rows, row_keys
 from polyhedge._support.validation import Array, Mask, check_count
-from polyhedge.calibration import FollowingRadii, conformal_rank, n_followed
+from polyhedge.calibration import conformal_rank
 from polyhedge.data import GroupSplit, TimeSplit, digest_rows
 from polyhedge.diagnostics import Diagnostic, coverage_since_diagnostic, fed_again_diagnostic, row_hashes
 from polyhedge.evaluation import Proportion, proportion
 from polyhedge.io import ModelFileError
-from polyhedge.model import Model, Prints, for_radii
+from polyhedge.model import Model, Prints
 from polyhedge.monitoring.alarm import Alarm, alarm_for
 from polyhedge.robust import Decisions
 from polyhedge.rows import Rows, n_rows_of, one_row
@@ -220,8 +220,8 @@ def updated(
     so_far = state.monitoring or Monitoring.of(model)
     if len(rows):
         at = issued
-        if issued is None and not isinstance(model.radii, FollowingRadii):
-            at = model.radii.at(for_radii(rows))
+        if issued is None and not model.radii.follows_outcomes:
+            at = model.radii.at(rows)
         digest = digest_rows(rows.features, rows.outcomes)
         model, later = after_scores(model, so_far, model.scores(rows), at, digest)
         so_far = replace(later, was_recomputed=so_far.was_recomputed or issued is None)
@@ -233,12 +233,12 @@ def after_scores(
 ) -> tuple[Model, Monitoring]:
     """The model and its coverage after scores (N,) against radii (N,); only radii that follow outcomes need none."""
     was_recomputed = so_far.was_recomputed or radii is None
-    if isinstance(model.radii, FollowingRadii):
+    if model.radii.follows_outcomes:
         later, radii = one_by_one(model.radii, scores, radii)
         # One entry of the audit trail stands for all rows since calibration; its digest is a chain over these.
         chained = sha256(f"{model.trail[-1].digest}{digest}".encode()).hexdigest()
         entered = model.with_radii(later, chained)
-        is_first = n_followed(model.radii) == 0
+        is_first = model.radii.n_rows == 0
         model = entered if is_first else replace(entered, trail=(*model.trail[:-1], entered.trail[-1]))
     held_to = np.asarray(radii, dtype=np.float64)
     missed = scores > held_to
@@ -255,7 +255,7 @@ def one_by_one(radii: Any, scores: Array, issued: Array | None) -> tuple[Any, Ar
     """The radii after all scores, and those (N,) that each row was held to."""
     if issued is not None:
         return radii.updated(scores, issued), issued
-    in_force, row = np.empty(len(scores)), for_radii(Rows(np.zeros((1, 0))))
+    in_force, row = np.empty(len(scores)), Rows(np.zeros((1, 0)))
     for i, score in enumerate(scores):
         in_force[i] = radii.at(row)[0]
         radii = radii.updated([score])
@@ -266,7 +266,7 @@ def check_log(log: Any, model: Model, state: MonitoringState | None = None, outc
     """Raise if a log belongs to another calibration, or if it cannot take these outcomes."""
     if outcomes is not None and outcomes.keys is None:
         raise ValueError("A log needs keys, one for each row: they find what was decided. Give keys=.")
-    has_followed = n_followed(model.radii) > 0  # then the last entry stands for the outcomes since
+    has_followed = model.radii.n_rows > 0  # then the last entry stands for the outcomes since
     if log.model.trail != (model.trail[:-1] if has_followed else model.trail):
         raise ValueError(
             "This log belongs to another calibration of the decider: its scores are not this one's. Begin a new "

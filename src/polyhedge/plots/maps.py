@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from polyhedge._support.frames import as_pandas
 from polyhedge._support.validation import Array, check_count
-from polyhedge.calibration import reads_weights
 from polyhedge.calibration.labels import as_values
 from polyhedge.estimator import RobustDecider
 from polyhedge.fitting import reference_values
@@ -105,7 +104,7 @@ def _typical_label(decider: RobustDecider, labels: Any) -> dict[str, Any]:
     if labels is None:
         return {}
     values = as_values(labels).tolist()
-    if reads_weights(decider.model_.radii):
+    if decider.model_.radii.reads_weights:
         return {"weight": float(np.median(values))}
     return {"label": Counter(values).most_common(1)[0][0]}
 

@@ -18,8 +18,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from polyhedge import DecisionProblem, RobustDecider
-from polyhedge.calibration import Online, Rows, conformal_radius
+from polyhedge.calibration import Online, conformal_radius
 from polyhedge.data.real import Table, day_ahead_prices
+from polyhedge.rows import Rows
 from polyhedge_study.grid import Grid
 from polyhedge_study.inside import Array
 
@@ -90,7 +91,7 @@ def followed(days: ScoredDays, alpha: float = 0.1, steps: Sequence[float] = STEP
 
 def _radii(days: ScoredDays, calibrator: Online, alpha: float) -> Array:
     """The radius in force on each day, when all days before are known."""
-    radii, issued = calibrator.calibrate(days.calibration, Rows(None, len(days.calibration)), alpha), []
+    radii, issued = calibrator.calibrate(days.calibration, Rows(days.calibration[:, None]), alpha), []
     for score in days.scores:
         issued.append(radii.issued)
         radii = radii.updated([score])

@@ -92,7 +92,6 @@ def decide(
     import numpy as np
 
     from polyhedge.app.rows import labels_of, parameters_of
-    from polyhedge.calibration import reads_weights
     from polyhedge.decisions import no_decisions
     from polyhedge.predictors.raw_columns import features_of
 
@@ -108,7 +107,7 @@ def decide(
     values = {name: value[usable] for name, value in values.items()}
     labels = None
     if record.labels is not None:
-        labels = labels_of(table, record.labels, are_weights=reads_weights(fitted.radii))[usable]
+        labels = labels_of(table, record.labels, are_weights=fitted.radii.reads_weights)[usable]
     outcomes = _log_in_force(model, log, decider, needed=names is not None)
     with progress("deciding"):
         decisions = no_decisions(fitted.problem, is_planned=fitted.guarantee == "cost")
@@ -147,9 +146,7 @@ def _worst_columns(problem: Any, outcomes: tuple[str, ...]) -> dict[str, str]:
 
 def _log_in_force(model: Path, log: Path | None, decider: RobustDecider, needed: bool) -> OutcomeLog | None:
     """The database of a model, if there is one or one is needed; radii that follow outcomes are then up to date."""
-    from polyhedge.calibration import FollowingRadii
-
-    follows = isinstance(decider.model_.radii, FollowingRadii)
+    follows = decider.model_.radii.follows_outcomes
     if not needed and not (follows and (log or log_path(model)).is_file()):
         return None
     outcomes = log_of(model, log, decider.model_)
@@ -220,7 +217,6 @@ def evaluate(
     import numpy as np
 
     from polyhedge.app.rows import observed
-    from polyhedge.calibration import promises_each_label
     from polyhedge.calibration.labels import read_from
     from polyhedge.evaluation import by_group, level_of_each
     from polyhedge.predictors.table import text_of
@@ -256,7 +252,7 @@ def evaluate(
     tell([("data", f"{table.source}: {len(rows)} of {len(table)} rows used"), *lines])
     if by is not None:
         radii = decider.model_.radii
-        is_promised = promises_each_label(radii) and by in (read_from(radii), record.labels)
+        is_promised = radii.promises_each_label and by in (read_from(radii), record.labels)
         tell_groups(by, groups, is_promised=is_promised)
         tell_short(whole, are_independent=seen.thinned is None)
     warn(warnings)

@@ -14,7 +14,6 @@ from polyhedge._support.validation import Array
 from polyhedge.app.report.page import Block, Card, Cards, Cell, Code, Column, Missing, Table, Text
 from polyhedge.app.report.pictures import bound_picture
 from polyhedge.app.rows import TableRows, observed
-from polyhedge.calibration import is_marginal
 from polyhedge.data import take_rows
 from polyhedge.diagnostics import Code as DiagnosticCode
 from polyhedge.diagnostics import fresh_rows_diagnostic, is_about
@@ -314,7 +313,7 @@ def _verdict(decider: RobustDecider, held_out: HeldOut) -> str:
 def _is_too_low(decider: RobustDecider, held_out: HeldOut) -> bool:
     """By the exact law, which knows that the radius came from few rows too; an interval of these rows does not."""
     evaluation, evidence = held_out.evaluation, held_out.evidence
-    if not is_marginal(decider.model_.radii):  # another law, or none that is known
+    if not decider.model_.radii.is_marginal:  # another law, or none that is known
         return bool(evidence.high < evaluation.promised)
     is_questioned = any(is_about(text, DiagnosticCode.COVERAGE) for text in evaluation.diagnostics)
     return is_questioned and evidence.value < evaluation.promised
