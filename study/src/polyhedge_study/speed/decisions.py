@@ -14,7 +14,7 @@ from polyhedge.robust import decide
 from polyhedge_study.inside import Array
 from polyhedge_study.speed.cases import PARAMETERS, PRODUCT, REGIMES, Instance, Regime, draw
 from polyhedge_study.speed.growth import GrowthPoint
-from polyhedge_study.speed.plans import (
+from polyhedge_study.speed.policies import (
     PLAN_REGIMES,
     PlanInstance,
     draw_plan,
