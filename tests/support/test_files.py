@@ -464,7 +464,7 @@ def test_every_file_is_written_at_one_place() -> None:
     files = [(package, path) for package in packages for path in sorted(package.rglob("*.py")) if path != SOURCE]
     found = [call for package, path in files for call in writes(path, package)]
     # Inside a hidden folder of ours, and in a folder of the system for what is handed to a child.
-    assert found == ["batches/parquet.py: open", "speed/peers.py: write_text"]
+    assert found == ["distributed/parquet.py: open", "speed/peers.py: write_text"]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
