@@ -85,8 +85,10 @@ class ByCategory(Calibrator):
                     f"values: {listed(categories.tolist())}. Write them as they stand there."
                 )
             if unknown:
-                said = f"merged names {listed(unknown)}, which no training row has among {listed(categories.tolist())}."
-                warn(Code.UNKNOWN_CATEGORY, f"{said} Check how they are written.", stacklevel=4)
+                message = (
+                    f"merged names {listed(unknown)}, which no training row has among {listed(categories.tolist())}."
+                )
+                warn(Code.UNKNOWN_CATEGORY, f"{message} Check how they are written.", stacklevel=4)
             return self if column is self.column else replace(self, column=column)
         # Calibration rows have no say: a category that is merged because few of them came would be a biased sample.
         expected, order = counts * (n_calibrate / counts.sum()), np.argsort(counts, kind="stable")
@@ -122,14 +124,14 @@ class ByCategory(Calibrator):
     def _complain(self, few: Any, n_categories: int, alpha: float, unit: str) -> None:
         if not len(few):
             return
-        said = (
+        message = (
             f"alpha={alpha} needs at least {minimum_samples(alpha)} calibration {unit} in each category"
             f"{_of(self.column)}, and {listed(few)} {'has' if len(few) == 1 else 'have'} fewer"
         )
         if len(few) == n_categories:
-            raise ValueError(f"{said}. Merge categories, raise alpha or bring more rows.")
+            raise ValueError(f"{message}. Merge categories, raise alpha or bring more rows.")
         gets = "no bound" if self.otherwise == "refuse" else "the radius of all rows, without a promise of its own"
-        warn(Code.FEW_IN_CATEGORY, f"{said}: its rows get {gets}.", stacklevel=3)
+        warn(Code.FEW_IN_CATEGORY, f"{message}: its rows get {gets}.", stacklevel=3)
 
 
 @stored("radii by category", transient=("kept",))

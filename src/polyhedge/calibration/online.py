@@ -252,11 +252,11 @@ class OnlineRadii(Radii):
         """All rows, where the radius in force is infinite."""
         if math.isfinite(self.issued):
             return {}
-        said = (
+        note = (
             f"So many of the last bounds failed that the radius is infinite (level {self.level:.3g}); the largest "
             f"score of the last {self.n} rows is {self.largest:.6g}"
         )
-        return dict.fromkeys(range(len(rows)), said)
+        return dict.fromkeys(range(len(rows)), note)
 
     def promise(self) -> str:
         """What holds, in words."""

@@ -20,7 +20,7 @@ from polyhedge.rows import Rows
 
 _Source = str | int | Callable[[Any], Any] | RowLabels
 _MOST_LEVELS = 30
-"""Levels of a column of kinds that are told apart, as in the predictors; rarer ones are none of them."""
+"""Levels of a column of kinds that are encoded, as in the predictors; rarer ones have no column."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,9 +176,9 @@ class WeightedRadii(Radii):
     def promise(self) -> str:
         """What holds, in words."""
         held = f"holds for a new row with probability {'about' if self.is_estimated else 'at least'} {1 - self.alpha:g}"
-        told = "as far as the estimate of how often rows come is right (approximate)" if self.is_estimated else ""
+        assumption = "as far as the estimate of how often rows come is right (approximate)" if self.is_estimated else ""
         return (
-            f"{held} under another law of the features, {told or 'if the weights are its likelihood ratio'} and "
+            f"{held} under another law of the features, {assumption or 'if the weights are its likelihood ratio'} and "
             "outcomes depend on features as in the calibration rows, which count as "
             f"{self.counted.n_effective:.0f} equal ones; rows without a bound count as held"
         )

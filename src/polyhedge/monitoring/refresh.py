@@ -66,8 +66,8 @@ def recalibrated(
                 "labels cannot be given for a Dask DataFrame, from which only one radius for all rows can be set. "
                 "Leave it out, or recalibrate on rows in memory."
             )
-        radii, digest = distributed_radius(model, X, list(Y), calibrator, alpha, parameters)
-        return Recalibrated(radii, digest, tuple(diagnostics_of_size(radii)))
+        radius, digest = distributed_radius(model, X, list(Y), calibrator, alpha, parameters)
+        return Recalibrated(radius, digest, tuple(diagnostics_of_size(radius)))
     check_rows(X, Y, groups)
     check_row_labels(calibrator, X, labels)
     rows = model.read(X, Y, parameters, to_score=True)
