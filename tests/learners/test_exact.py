@@ -16,7 +16,7 @@ from polyhedge.learners.exact.hull import HullOracle
 from polyhedge.learners.exact.segment import select_on_segment
 from polyhedge.learners.exact.selection import SelectionSearch, star_inequality
 from polyhedge.learners.objective import ROUTES, FacetCosts, reach_cost
-from polyhedge.problems.segment import Segment
+from polyhedge.problems.structure import Segment
 from polyhedge.robust import decide
 from polyhedge.solvers.program import Status
 

@@ -12,7 +12,6 @@ from scipy.spatial import ConvexHull
 import polyhedge as ph
 from polyhedge.learners import OneSidedBox
 from polyhedge.problems import DecisionProblem
-from polyhedge.problems.segment import decision_ray, decision_segment
 from polyhedge.robust import decide
 from polyhedge.sets import Box
 
@@ -162,13 +161,13 @@ def _region(*constraints, n=2):
 
 def test_two_opposite_inequalities_are_an_equation():
     rules = (lambda z: cp.sum(z) <= 1, lambda z: cp.sum(z) >= 1, lambda z: z[2] == 0, lambda z: z >= 0)
-    low, high = decision_segment(_region(*rules, n=3))
+    low, high = _region(*rules, n=3).structure.ends
     assert np.allclose([low, high], [[0, 1, 0], [1, 0, 0]])
 
 
 def test_a_thin_strip_is_not_a_segment():
     strip = _region(lambda z: cp.sum(z) <= 1 + 1e-8, lambda z: cp.sum(z) >= 1, lambda z: z >= 0)
-    assert decision_segment(strip) is None
+    assert strip.structure.ends is None
     found = decide(strip, Box([1e-6, 1e-6]), 1.0, np.array([[-1e8, -2e8]]))
     assert found.cost_bound[0] == pytest.approx(-2e8 - 2, abs=1e-3)
 
@@ -187,5 +186,5 @@ def test_curvature_far_below_the_slopes_leaves_decisions_on_the_segment():
     [([lambda z: z >= 1], (1, 2)), ([lambda z: z <= 3], (3, 2)), ([lambda z: z >= 1, lambda z: z <= 3], None)],
 )
 def test_half_a_line_is_known_by_its_end_and_a_step_away_from_it(limits, ray):
-    found = decision_ray(_region(*limits, n=1))
+    found = _region(*limits, n=1).structure.ray
     assert (None if found is None else np.ravel(found).tolist()) == (ray and pytest.approx(ray))

@@ -286,7 +286,7 @@ def half_way(first: Shape, second: Shape) -> Polyhedron:
 def _certified(samples: Samples, result: LearnResult) -> tuple[LearnResult, str]:
     """The result with a lower bound where one takes a second or two, and what is wrong with the bound."""
     structure = samples.problem.structure
-    few = 1600 if structure.is_on_segment else 400
+    few = 1600 if structure.segment is not None else 400
     if not samples.has_closed_form or structure.has_known_support or samples.n > few:
         return result, ""
     return _with_bound(samples, result, lower_bound(samples, max_work=1e6))

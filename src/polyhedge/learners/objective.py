@@ -27,7 +27,7 @@ import numpy as np
 
 from polyhedge._support.validation import Array, Indices
 from polyhedge.problems import DecisionProblem, NoSolutionError
-from polyhedge.problems.segment import Segment, quadratic_base
+from polyhedge.problems.structure import Segment
 from polyhedge.robust import Counterpart
 from polyhedge.robust.counterpart import CounterpartSolution
 from polyhedge.robust.engine.batch import batch_engine
@@ -84,7 +84,7 @@ class FacetCosts:
     @property
     def is_plane_segment(self) -> bool:
         """Whether decisions lie on a segment and outcomes in the plane."""
-        return self.problem.n_outcomes == 2 and self.problem.structure.is_on_segment
+        return self.problem.n_outcomes == 2 and self.problem.structure.segment is not None
 
     @property
     def is_cut(self) -> bool:
@@ -363,7 +363,7 @@ def reach_cost(problem: DecisionProblem, centers: Array) -> ReachCost:
     # A decision without an upper limit, as orders of one product. A certificate would need an end; none is asked for
     # where the support of outcomes is known.
     if problem.n_outcomes == 1 and structure.has_known_support and structure.ray is not None:
-        base = quadratic_base(problem, *structure.ray)
+        base = None if structure.own_cost is None else structure.own_cost.along(*structure.ray)
         rise = 0.0 if base is None else base[1] + (structure.pieces.p @ (structure.ray[1] - structure.ray[0])).max()
         if base is not None and (base[2] > 0 or rise > 0):
             return _SegmentReachCost(problem, centers, *structure.ray, base, last=np.inf)

@@ -73,7 +73,7 @@ class LeastMean:
             return decisions
         flat, worst, facets = decisions.flat.copy(), decisions.worst_outcome.copy(), decisions.active_facets.copy()
         tied = _Tied(placed.take(rows), radii[rows], flat[rows], decisions.cost_bound[rows])
-        if self._separable is not None and self.problem.structure.has_fixed_lines:
+        if self._separable is not None and self.problem.structure.fixed_lines is not None:
             sets, directions = tied.placed, self.problem.structure.pieces.q
             reach = sets.scales[:, None] * _support(sets.shape, tied.radii, directions)
             flat[rows] = self.on_segment(sets.centers, sets.scales, tied.z, tied.bound, reach)

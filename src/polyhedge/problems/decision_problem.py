@@ -24,15 +24,13 @@ from polyhedge.problems.checks import (
 )
 from polyhedge.problems.decompose import Decomposition, decompose, inequality_rows, support_rows
 from polyhedge.problems.feasible_set import FeasibleProgram, compile_feasible_program
-from polyhedge.problems.formula import NotPortableError, substitute, substitute_in
+from polyhedge.problems.formula import NotPortableError, in_structure, leaves_of, substitute, substitute_in
 from polyhedge.problems.layout import (
     Layout,
     Source,
     check_names,
     check_units,
     default_outcome_names,
-    in_structure,
-    leaves_of,
     own_decision_names,
 )
 from polyhedge.problems.lifted import Lifted, LiftedParts, ProblemCache, lift, split_with_parameters

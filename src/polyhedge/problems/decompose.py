@@ -7,9 +7,10 @@ in (z, u); its coefficients are exact. Parameters in which a formula is affine a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import TYPE_CHECKING
 
 import cvxpy as cp
 import numpy as np
@@ -17,14 +18,17 @@ from cvxpy.atoms.affine.affine_atom import AffAtom
 from cvxpy.cvxcore.python import canonInterface
 from cvxpy.lin_ops import lin_op
 
-from polyhedge._support.validation import Array, Indices
-from polyhedge.problems.formula import substitute
+from polyhedge._support.validation import Array
+from polyhedge.problems.formula import substitute, unit_values
 from polyhedge.problems.pieces import SumOfMaxima, maximum_of
-from polyhedge.problems.written import Written
+
+if TYPE_CHECKING:
+    from polyhedge.problems.written import Written
 
 _FAR = 2.0**100
 """Step for slopes: constants then fall below the last digit, and a power of two keeps all digits of the slope. (A step
 of 1 would leave 0.1 (u - 1e6) a slope that is wrong by 1e-11.)"""
+_MAXIMA = (cp.maximum, cp.max, cp.abs, cp.norm1, cp.norm_inf)
 
 
 @dataclass(frozen=True)
@@ -54,9 +58,8 @@ def decompose(
     known : parameters in the expression, to be read as coordinates behind those of u. The decision parts keep them
         wherever they do not stand in a biaffine term.
     """
-    variables = [z] if isinstance(z, cp.Variable) else list(z)
     try:
-        return _Walk(variables, u, known).split(expression)
+        return _Splitter([z] if isinstance(z, cp.Variable) else z, u, known).split(expression)
     except _NotPiecewiseError:
         return None
 
@@ -79,7 +82,7 @@ def inequality_rows(constraint: cp.Constraint, written: Written) -> list[Decompo
 
 def support_rows(written: Written) -> tuple[Array, Array]:
     """A, h of the known support {u : A u <= h}; no rows if nothing is known."""
-    parts, u = [np.zeros((0, 1 + written.outcome.size))], written.outcome
+    parts, own = [np.zeros((0, 1 + written.outcome.size))], _at_zero([written.outcome])
     for constraint in written.support:
         is_equality = isinstance(constraint, cp.constraints.Equality)
         is_linear = is_equality or isinstance(constraint, cp.constraints.Inequality)
@@ -88,74 +91,81 @@ def support_rows(written: Written) -> tuple[Array, Array]:
                 f"outcome_support must give linear constraints on u, got {constraint}. "
                 "Write it with <=, >= or == and affine expressions of u."
             )
-        own = _at_zero([u])
-        rows = _affine_map(substitute(cp.reshape(constraint.expr, (constraint.expr.size,), order="C"), own), own)
+        rows = _affine_map(substitute(_flat(constraint.expr), own), own)
         parts += [rows, -rows] if is_equality else [rows]
     coefficients = np.vstack(parts)
     return np.ascontiguousarray(coefficients[:, 1:]), -coefficients[:, 0]
 
 
-class _Walk:
+class _Splitter:
     def __init__(self, z: Sequence[cp.Variable], u: cp.Variable, known: Sequence[cp.Parameter]) -> None:
         self.z, self.u = list(z), u
-        # Products of two of them, or of one with the outcome, must be seen as such.
-        signs = [{"nonneg": bool(p.is_nonneg()), "nonpos": bool(p.is_nonpos())} for p in known]
-        self.known = [cp.Variable(p.shape, **sign) for p, sign in zip(known, signs, strict=True)]
+        # Variables, so that products of two parameters, or of one with the outcome, are seen as such.
+        self.known = [cp.Variable(p.shape, nonneg=bool(p.is_nonneg()), nonpos=bool(p.is_nonpos())) for p in known]
         self.as_variables = {p.id: v for p, v in zip(known, self.known, strict=True)}
         self.as_parameters = {v.id: p for p, v in zip(known, self.known, strict=True)}
 
     def split(self, expression: cp.Expression) -> list[Decomposition]:
-        if self.known:
-            expression = substitute(expression, self.as_variables)
-        cut = _Cut(self)
-        skeleton = cp.reshape(cut.skeleton(expression), (expression.size,), order="C")
-        base, maxima_weights, decision_weights = self._coefficients(skeleton, cut)
-        functions = [f for atom in cut.maxima for f in self._pieces_of(atom)]
-        decision_terms = [substitute(term, self.as_parameters) if self.known else term for term in cut.decision_terms]
-        return [
-            Decomposition(
-                decision_part=_weighted_sum(decision_weights[row], decision_terms),
-                joint_part=self._combine(base[row], maxima_weights[row], functions),
-            )
-            for row in range(expression.size)
-        ]
-
-    def _combine(self, base: Array, weights: Array, functions: Sequence[SumOfMaxima]) -> SumOfMaxima:
-        total = SumOfMaxima(base)
-        for weight, function in zip(weights, functions, strict=True):
-            if weight < 0 and function.groups:
-                raise _NotPiecewiseError
-            total = total.plus(function.scaled(float(weight)))
-        return total
-
-    def _coefficients(self, skeleton: cp.Expression, cut: _Cut) -> tuple[Array, Array, Array]:
-        """Read base (rows, 1+p, 1+d) and the constant weights of the two kinds of cut-out parts."""
-        p = sum(v.size for v in self.z)
-        variables = [*self.z, *cut.maxima_variables, *cut.decision_variables]
-        n_maxima = sum(v.size for v in cut.maxima_variables)
-        stacked = self._affine(skeleton, variables) if skeleton.is_affine() else self._biaffine(skeleton, variables)
-        if stacked[:, 1 + p :, 1:].any():
+        maxima: list[tuple[cp.Variable, cp.Expression]] = []
+        terms: list[tuple[cp.Variable, cp.Expression]] = []
+        skeleton = self._skeleton(substitute(expression, self.as_variables), maxima, terms)
+        stacked = self._coefficients(_flat(skeleton), [*self.z, *(v for v, _ in (*maxima, *terms))])
+        first = 1 + sum(v.size for v in self.z)
+        if stacked[:, first:, 1:].any():
             raise _NotPiecewiseError
-        weights = stacked[:, 1 + p :, 0]
-        return stacked[:, : 1 + p], weights[:, :n_maxima], weights[:, n_maxima:]
+        functions = [function for _, atom in maxima for function in self._entries_of_maximum(atom)]
+        decision_terms = [_flat(substitute(term, self.as_parameters)) for _, term in terms]
+        ends = np.cumsum([first + len(functions), *(term.size for term in decision_terms)])
+        rows = []
+        for coefficients in stacked:
+            joint, alone, weights = SumOfMaxima(coefficients[:first]), cp.Constant(0.0), coefficients[:, 0]
+            for weight, function in zip(weights[first : ends[0]], functions, strict=True):
+                if weight < 0 and function.groups:
+                    raise _NotPiecewiseError
+                joint = joint.plus(function.scaled(float(weight)))
+            for start, stop, term in zip(ends[:-1], ends[1:], decision_terms, strict=True):
+                if weights[start:stop].any():
+                    alone = alone + weights[start:stop] @ term
+            rows.append(Decomposition(alone, joint))
+        return rows
 
-    def _affine(self, skeleton: cp.Expression, variables: Sequence[cp.Variable]) -> Array:
-        """Coefficients (rows, 1 + variables, 1 + d) where no variable is multiplied with an outcome: read at once."""
-        own = _at_zero([*variables, self.u, *self.known])
-        rows, n = _affine_map(substitute(skeleton, own), own), 1 + sum(v.size for v in variables)
-        stacked = np.zeros((len(rows), n, 1 + rows.shape[1] - n))
-        stacked[:, :, 0], stacked[:, 0, 1:] = rows[:, :n], rows[:, n:]
-        return stacked
+    def _skeleton(self, node: cp.Expression, maxima: list, terms: list) -> cp.Expression:  # type: ignore[type-arg]
+        """The expression with fresh variables for what is not affine; they are listed with what they stand for."""
+        if not node.args or node.is_constant():
+            return node
+        if self.u.id not in {v.id for v in node.variables()}:
+            sides = (self.known, self.z)
+            is_kept = node.is_affine() or (
+                self.known
+                and all(substitute(node, {v.id: cp.Parameter(v.shape) for v in side}).is_affine() for side in sides)
+            )
+            return node if is_kept else _stand_in(node, terms)
+        if type(node) in _MAXIMA:
+            return _stand_in(node, maxima)
+        if type(node) is cp.minimum:
+            return -_stand_in(cp.maximum(*[-argument for argument in node.args]), maxima)
+        if type(node) is cp.min:
+            return -_stand_in(cp.max(-node.args[0], axis=node.axis, keepdims=node.keepdims), maxima)
+        if not isinstance(node, AffAtom):
+            raise _NotPiecewiseError
+        return node.copy([self._skeleton(argument, maxima, terms) for argument in node.args])
 
-    def _biaffine(self, skeleton: cp.Expression, variables: Sequence[cp.Variable]) -> Array:
-        """The same where some are: read at one outcome after the other."""
+    def _coefficients(self, skeleton: cp.Expression, variables: Sequence[cp.Variable]) -> Array:
+        """Coefficients (rows, 1 + entries of the variables, 1 + outcomes) of a biaffine vector expression."""
+        outcomes = [self.u, *self.known]
+        if skeleton.is_affine():  # nothing is multiplied with an outcome: read at once, not outcome by outcome
+            own = _at_zero([*variables, *outcomes])
+            rows, n = _affine_map(substitute(skeleton, own), own), 1 + sum(v.size for v in variables)
+            stacked = np.zeros((len(rows), n, 1 + rows.shape[1] - n))
+            stacked[:, :, 0], stacked[:, 0, 1:] = rows[:, :n], rows[:, n:]
+            return stacked
         # Products of outcomes would be affine in z at every fixed outcome, so both sides are asked.
         if not substitute(skeleton, {v.id: cp.Parameter(v.shape) for v in variables}).is_affine():
             raise _NotPiecewiseError
         own = _at_zero(variables)
         skeleton, at_unit = substitute(skeleton, own), []
-        for unit in _units([self.u, *self.known]):
-            affine = substitute(skeleton, unit)
+        for values in unit_values(outcomes, _FAR):
+            affine = substitute(skeleton, {key: cp.Constant(value) for key, value in values.items()})
             if not affine.is_affine():
                 raise _NotPiecewiseError
             at_unit.append(_affine_map(affine, own))
@@ -163,73 +173,60 @@ class _Walk:
         stacked[..., 1:] = (stacked[..., 1:] - stacked[..., :1]) / _FAR
         return stacked
 
-    def _pieces_of(self, atom: cp.Expression) -> list[SumOfMaxima]:
-        """The entries of a maximum-like atom (row-major) as sums of maxima."""
-        return _entries_of_maximum(atom, [self._joint_entries(argument) for argument in atom.args])
-
-    def _joint_entries(self, expression: cp.Expression) -> list[SumOfMaxima]:
-        entries = self.split(expression)
-        if any(not entry.decision_part.is_affine() for entry in entries):
-            raise _NotPiecewiseError
-        return [entry.joint_part for entry in entries]
-
-
-def _units(variables: Sequence[cp.Variable]) -> Iterator[dict[int, cp.Expression]]:
-    """All variables at zero, then one entry after the other far out."""
-    zeros = {v.id: cp.Constant(np.zeros(v.shape)) for v in variables}
-    yield zeros
-    for v in variables:
-        for index in np.ndindex(*v.shape):
-            unit = np.zeros(v.shape)
-            unit[index] = _FAR
-            yield zeros | {v.id: cp.Constant(unit)}
-
-
-class _Cut:
-    """Replace what is not affine by fresh variables and remember what they stand for."""
-
-    def __init__(self, walk: _Walk) -> None:
-        self.z, self.u, self.known = walk.z, walk.u, walk.known
-        self.maxima: list[cp.Expression] = []
-        self.maxima_variables: list[cp.Variable] = []
-        self.decision_terms: list[cp.Expression] = []
-        self.decision_variables: list[cp.Variable] = []
-
-    def skeleton(self, node: cp.Expression) -> cp.Expression:
-        if not node.args or node.is_constant():
-            return node
-        if self.u.id not in {v.id for v in node.variables()}:
-            is_kept = node.is_affine() or (self.known and self._is_biaffine(node))
-            return node if is_kept else self._stand_in(node, self.decision_terms, self.decision_variables)
-        if type(node) in _MAXIMA:
-            return self._stand_in(node, self.maxima, self.maxima_variables)
-        if type(node) in (cp.minimum, cp.min):
-            return -self._stand_in(_negated_minimum(node), self.maxima, self.maxima_variables)
-        if not isinstance(node, AffAtom):
-            raise _NotPiecewiseError
-        return node.copy([self.skeleton(argument) for argument in node.args])
-
-    def _is_biaffine(self, node: cp.Expression) -> bool:
-        """Whether it is affine in z at fixed parameters and in these at fixed z."""
-        return all(
-            substitute(node, {v.id: cp.Parameter(v.shape) for v in side}).is_affine() for side in (self.known, self.z)
-        )
-
-    def _stand_in(self, node: cp.Expression, terms: list[cp.Expression], variables: list[cp.Variable]) -> cp.Expression:
-        variable = cp.Variable(node.shape)
-        terms.append(node)
-        variables.append(variable)
-        return variable
+    def _entries_of_maximum(self, atom: cp.Expression) -> list[SumOfMaxima]:
+        """The entries (row-major) of one of `_MAXIMA` as sums of maxima."""
+        arguments: list[list[SumOfMaxima]] = []
+        for argument in atom.args:
+            split = self.split(argument)
+            if any(not entry.decision_part.is_affine() for entry in split):
+                raise _NotPiecewiseError
+            arguments.append([entry.joint_part for entry in split])
+        if isinstance(atom, cp.maximum):
+            positions = [
+                np.broadcast_to(np.arange(len(entries)).reshape(argument.shape), atom.shape).ravel()
+                for entries, argument in zip(arguments, atom.args, strict=True)
+            ]
+            rows = zip(*positions, strict=True)
+            return [_maximum([entries[i] for entries, i in zip(arguments, row, strict=True)]) for row in rows]
+        entries = arguments[0]
+        if isinstance(atom, cp.abs):
+            return [_maximum(_both_signs(entry)) for entry in entries]
+        places = np.arange(len(entries)).reshape(atom.args[0].shape)
+        is_along_axis = atom.axis is not None and places.ndim > 1
+        places = np.moveaxis(places, atom.axis, -1) if is_along_axis else places.reshape(1, -1)
+        runs = [[entries[i] for i in row] for row in places.reshape(-1, places.shape[-1])]
+        if isinstance(atom, cp.max):
+            return [_maximum(run) for run in runs]
+        if isinstance(atom, cp.norm_inf):
+            return [_maximum([signed for entry in run for signed in _both_signs(entry)]) for run in runs]
+        zero = SumOfMaxima(np.zeros_like(entries[0].base))
+        return [reduce(SumOfMaxima.plus, (_maximum(_both_signs(entry)) for entry in run), zero) for run in runs]
 
 
-def _negated_minimum(node: cp.Expression) -> cp.Expression:
-    if isinstance(node, cp.minimum):
-        return cp.maximum(*[-argument for argument in node.args])
-    return cp.max(-node.args[0], axis=node.axis, keepdims=node.keepdims)
+def _stand_in(node: cp.Expression, listed: list[tuple[cp.Variable, cp.Expression]]) -> cp.Variable:
+    listed.append((cp.Variable(node.shape), node))
+    return listed[-1][0]
+
+
+def _maximum(functions: Sequence[SumOfMaxima]) -> SumOfMaxima:
+    found = maximum_of(functions)
+    if found is None:
+        raise _NotPiecewiseError
+    return found
+
+
+def _both_signs(entry: SumOfMaxima) -> list[SumOfMaxima]:
+    if entry.groups:
+        raise _NotPiecewiseError
+    return [entry, entry.scaled(-1.0)]
+
+
+def _flat(expression: cp.Expression) -> cp.Expression:
+    return cp.reshape(expression, (expression.size,), order="C")
 
 
 def _at_zero(variables: Sequence[cp.Variable]) -> dict[int, cp.Variable]:
-    """Variables to take the place of these: CVXPY reads a gradient at values, and the user's are not ours to change."""
+    """Variables at 0 to take the place of these: the values of the user's are not ours to change."""
     return {v.id: cp.Variable(v.shape, value=np.zeros(v.shape)) for v in variables}
 
 
@@ -260,8 +257,9 @@ def _compiled_slopes(expression: cp.Expression, variables: Sequence[cp.Variable]
     if constraints:
         return None
     dense = np.asarray(matrix.reshape((n + 1, expression.size)).toarray())[:-1]
-    order = np.concatenate([start + _row_major(v.shape) for start, v in zip(starts[:-1], variables, strict=True)])
-    return np.ascontiguousarray(dense[order].T)
+    # CVXPY's vectors are column-major.
+    orders = [np.arange(v.size).reshape(v.shape, order="F").ravel() for v in variables]
+    return np.ascontiguousarray(dense[np.concatenate([a + b for a, b in zip(starts[:-1], orders, strict=True)])].T)
 
 
 def _is_for_compiler(node: cp.Expression) -> bool:
@@ -277,66 +275,8 @@ def _value_slopes(expression: cp.Expression, variable: cp.Variable) -> Array:
     slopes = np.zeros((expression.size, variable.size))
     if variable.id in {v.id for v in expression.variables()}:
         at_zero = np.asarray(expression.value, dtype=float).ravel()
-        for k in range(variable.size):
-            unit = np.zeros(variable.size)
-            unit[k] = _FAR
+        for k, unit in enumerate(_FAR * np.eye(variable.size)):
             variable.value = unit.reshape(variable.shape)
             slopes[:, k] = (np.asarray(expression.value, dtype=float).ravel() - at_zero) / _FAR
         variable.value = np.zeros(variable.shape)
     return slopes
-
-
-def _row_major(shape: tuple[int, ...]) -> Indices:
-    """Positions, in CVXPY's column-major vectorisation, of the entries in row-major order."""
-    size = int(np.prod(shape)) if shape else 1
-    return np.arange(size).reshape(shape, order="F").ravel(order="C")
-
-
-def _weighted_sum(weights: Array, terms: Sequence[cp.Expression]) -> cp.Expression:
-    total, start = cp.Constant(0.0), 0
-    for term in terms:
-        w = weights[start : start + term.size]
-        start += term.size
-        if w.any():
-            total = total + w @ cp.reshape(term, (term.size,), order="C")
-    return total
-
-
-_MAXIMA = (cp.maximum, cp.max, cp.abs, cp.norm1, cp.norm_inf)
-
-
-def _maximum(functions: Sequence[SumOfMaxima]) -> SumOfMaxima:
-    found = maximum_of(functions)
-    if found is None:
-        raise _NotPiecewiseError
-    return found
-
-
-def _both_signs(entry: SumOfMaxima) -> list[SumOfMaxima]:
-    if entry.groups:
-        raise _NotPiecewiseError
-    return [entry, entry.scaled(-1.0)]
-
-
-def _entries_of_maximum(atom: cp.Expression, arguments: list[list[SumOfMaxima]]) -> list[SumOfMaxima]:
-    """The entries (row-major) of one of `_MAXIMA` from those of its arguments."""
-    if isinstance(atom, cp.maximum):
-        positions = [
-            np.broadcast_to(np.arange(len(entries)).reshape(argument.shape), atom.shape).ravel()
-            for entries, argument in zip(arguments, atom.args, strict=True)
-        ]
-        rows = zip(*positions, strict=True)
-        return [_maximum([entries[i] for entries, i in zip(arguments, row, strict=True)]) for row in rows]
-    entries = arguments[0]
-    if isinstance(atom, cp.abs):
-        return [_maximum(_both_signs(entry)) for entry in entries]
-    places = np.arange(len(entries)).reshape(atom.args[0].shape)
-    is_along_axis = atom.axis is not None and places.ndim > 1
-    places = np.moveaxis(places, atom.axis, -1) if is_along_axis else places.reshape(1, -1)
-    runs = [[entries[i] for i in row] for row in places.reshape(-1, places.shape[-1])]
-    if isinstance(atom, cp.max):
-        return [_maximum(run) for run in runs]
-    if isinstance(atom, cp.norm_inf):
-        return [_maximum([signed for entry in run for signed in _both_signs(entry)]) for run in runs]
-    zero = SumOfMaxima(np.zeros_like(entries[0].base))
-    return [reduce(SumOfMaxima.plus, (_maximum(_both_signs(entry)) for entry in run), zero) for run in runs]

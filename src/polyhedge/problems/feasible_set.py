@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from threading import Lock
-from typing import Any
 
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 
 from polyhedge._support.validation import Array, Indices, Mask
-from polyhedge.problems.formula import substitute, substitute_in
+from polyhedge.problems.formula import substitute, substitute_in, unit_values
 from polyhedge.solvers.program import Cone, ConicProgram, row_kinds
-from polyhedge.solvers.scaling import as_rotated, products, rotation, with_products
+from polyhedge.solvers.scaling import as_rotated, products, rotation
 
-_ATTRIBUTES_WITHOUT_CONSTRAINT = {"name", "value"}
 # CVXPY's canonicalisation keeps settings in module globals (before 1.9) and holds the interpreter all the while, so
 # that waiting costs nothing.
 _ONE_AT_A_TIME = Lock()
-_SIGNS = {"nonneg": 1.0, "pos": 1.0, "nonpos": -1.0, "neg": -1.0}
 
 
 @dataclass(frozen=True)
@@ -76,11 +73,13 @@ def compile_feasible_program(
     `NotAffineError` says that the program's numbers are not affine in them.
     """
     variables = [decision] if isinstance(decision, cp.Variable) else list(decision)
-    p = sum(variable.size for variable in variables)
+    p, seen = sum(variable.size for variable in variables), {variable.id for variable in variables}
     # CVXPY would look for a solver that takes integers: here they stand with the decision, as columns of ours.
-    variables += _other_integers(variables, [decision_cost, *constraints, *row_parts])
-    flat = cp.Variable(sum(variable.size for variable in variables))
-    parts = _parts(flat, variables)
+    others = {v.id: v for node in (decision_cost, *constraints, *row_parts) for v in node.variables()}
+    variables += [v for v in others.values() if v.id not in seen and (_mask(v, "boolean") | _mask(v, "integer")).any()]
+    ends = np.cumsum([0, *(v.size for v in variables)]).tolist()
+    flat = cp.Variable(ends[-1])
+    parts = [flat] if len(variables) == 1 else [flat[start:stop] for start, stop in pairwise(ends)]
     shaped = {v.id: cp.reshape(part, v.shape, order="C") for v, part in zip(variables, parts, strict=True)}
     # Of attributes only signs matter here, and CVXPY takes values of zero for granted.
     known = [
@@ -95,22 +94,10 @@ def compile_feasible_program(
     program, columns, slopes = _conic_arrays(cp.Problem(objective, rows), known)
     flat_columns = columns[flat.id] + np.arange(flat.size)
     is_integer = np.concatenate([_mask(v, "boolean") | _mask(v, "integer") for v in variables])
-    program = ConicProgram(**{**vars(program), "integer": flat_columns[is_integer]})
-    epigraph_columns = [-1 if s is None else columns[s.id] for s in epigraphs]
-    return FeasibleProgram(program, flat_columns[:p], np.array(epigraph_columns, dtype=np.int64), slopes)
-
-
-def _parts(flat: cp.Variable, variables: Sequence[cp.Variable]) -> list[cp.Expression]:
-    if len(variables) == 1:
-        return [flat]
-    ends = np.cumsum([0, *(v.size for v in variables)])
-    return [flat[start:stop] for start, stop in pairwise(ends.tolist())]
-
-
-def _other_integers(variables: Sequence[cp.Variable], nodes: Sequence[Any]) -> list[cp.Variable]:
-    seen = {variable.id for variable in variables}
-    others = {v.id: v for node in nodes for v in node.variables() if v.id not in seen}
-    return [v for v in others.values() if v.attributes.get("integer") or v.attributes.get("boolean")]
+    epigraph_columns = np.array([-1 if s is None else columns[s.id] for s in epigraphs], dtype=np.int64)
+    return FeasibleProgram(
+        replace(program, integer=flat_columns[is_integer]), flat_columns[:p], epigraph_columns, slopes
+    )
 
 
 def _mask(decision: cp.Variable, attribute: str) -> Mask:
@@ -128,10 +115,10 @@ def _attribute_constraints(decision: cp.Variable, flat: cp.Expression) -> list[c
     """What the variable's attributes (nonneg, boolean, bounds, ...) demand, as constraints on `flat`."""
     rows: list[cp.Constraint] = []
     for name, setting in decision.attributes.items():
-        if setting is None or setting is False or name in _ATTRIBUTES_WITHOUT_CONSTRAINT | {"integer"}:
+        if setting is None or setting is False or name == "integer":
             continue
-        if name in _SIGNS:
-            rows.append(_SIGNS[name] * flat >= 0)
+        if name in ("nonneg", "pos", "nonpos", "neg"):
+            rows.append(flat >= 0 if name in ("nonneg", "pos") else flat <= 0)
         elif name == "boolean":
             chosen = np.flatnonzero(_mask(decision, "boolean"))
             rows += [flat[chosen] >= 0, flat[chosen] <= 1]
@@ -140,9 +127,10 @@ def _attribute_constraints(decision: cp.Variable, flat: cp.Expression) -> list[c
                 raise ValueError(
                     f"The bounds of the variable {decision.name()} must be numbers. Write other bounds as constraints."
                 )
-            lower, upper = (np.broadcast_to(np.asarray(b, float), decision.shape).ravel() for b in setting)
-            rows += [flat[np.isfinite(lower)] >= lower[np.isfinite(lower)]] if np.isfinite(lower).any() else []
-            rows += [flat[np.isfinite(upper)] <= upper[np.isfinite(upper)]] if np.isfinite(upper).any() else []
+            for sign, bound in zip((-1.0, 1.0), setting, strict=True):
+                limit = np.broadcast_to(np.asarray(bound, float), decision.shape).ravel()
+                chosen = np.flatnonzero(np.isfinite(limit))
+                rows += [sign * flat[chosen] <= sign * limit[chosen]] if len(chosen) else []
         else:
             raise ValueError(
                 f"The variable {decision.name()} has the attribute {name}={setting!r}, which is not supported in a "
@@ -164,81 +152,35 @@ def _conic_arrays(
         raise NotAffineError
     with _ONE_AT_A_TIME:
         data, _, _ = problem.get_problem_data(cp.CLARABEL)
-        P = data.get("P")
-        stuffed = data["param_prob"].apply_parameters(quad_obj=P is not None)
-        moved = [_moved(data["param_prob"], unit, P) for unit in _units(parameters)]
-    offset = float(np.asarray(stuffed[-3]).ravel()[0])
-    quadratic = sp.csr_array(P) if P is not None and P.nnz else None
-    program = ConicProgram(
-        c=np.asarray(data["c"], dtype=float),
-        A=sp.csr_array(data["A"]),
-        b=np.asarray(data["b"], dtype=float),
-        cones=_cones(data["dims"]),
-        P=quadratic,
-        offset=offset,
-    )
-    columns = dict(data["param_prob"].var_id_to_col)
-    if not parameters:
-        return with_products(program), columns, None
-    program, moved = _products_of_all(program, moved)
-    program, slopes = _with_slopes(program, moved)
-    return program, columns, slopes
-
-
-def _products_of_all(program: ConicProgram, moved: Sequence[Any]) -> tuple[ConicProgram, list[Any]]:
-    """The program, and its numbers at units of the parameters, with products instead of second-order cones."""
-    chosen = products(program.A, program.b, program.cones)
-    turn = rotation(program.cones, chosen)
-    turned = [(c, offset, sp.csr_array(turn @ A), turn @ b) for c, offset, A, b in moved]
-    cones = as_rotated(program.cones, chosen)
-    return replace(program, A=sp.csr_array(turn @ program.A), b=turn @ program.b, cones=cones), turned
-
-
-def _units(parameters: Sequence[cp.Parameter]) -> Iterator[dict[int, Array]]:
-    """Values of all parameters, by id: one entry after the other at one, all others at zero."""
-    zeros = {p.id: np.zeros(p.shape) for p in parameters}
-    for parameter in parameters:
-        for index in np.ndindex(*parameter.shape):
-            unit = np.zeros(parameter.shape)
-            unit[index] = 1.0
-            yield zeros | {parameter.id: unit}
-
-
-def _moved(stuffed: Any, values: dict[int, Array], P: Any) -> tuple[Array, float, sp.csr_array, Array]:
-    """Costs, offset, matrix and right-hand sides at these values."""
-    *quadratic, c, offset, A, b = stuffed.apply_parameters(values, quad_obj=P is not None)
-    if quadratic and abs(quadratic[0] - P).max() > 0:
+        P, stuffed = data.get("P"), data["param_prob"]
+        moved = [stuffed.apply_parameters(v, quad_obj=P is not None) for v in unit_values(parameters, 1.0)]
+    if P is not None and any(abs(own - P).max() > 0 for own, *_ in moved):
         raise NotAffineError  # of a quadratic term the engine knows one only
-    return (
-        np.asarray(c, dtype=float),
-        float(np.asarray(offset).ravel()[0]),
-        -sp.csr_array(A),
-        np.asarray(b, dtype=float),
-    )
-
-
-def _with_slopes(program: ConicProgram, moved: Sequence[Any]) -> tuple[ConicProgram, Slopes]:
-    """The program with an entry wherever one appears at any value, and the slopes of its numbers."""
-    c, offsets, matrices, b = zip(*moved, strict=True)
-    steps = [sp.csr_array(A - program.A) for A in matrices]
-    pattern = abs(program.A)
-    for step in steps:
-        pattern = pattern + abs(step)
-    pattern = sp.csr_array(pattern)
+    costs, offsets, matrices, sides = zip(*(arrays[-4:] for arrays in moved), strict=True)
+    c, b = (np.column_stack([np.asarray(one, dtype=float) for one in some]) for some in (costs, sides))
+    offset, A = np.array([float(np.asarray(one).ravel()[0]) for one in offsets]), [-sp.csr_array(M) for M in matrices]
+    cones = _cones(data["dims"])
+    chosen = products(A[0], b[:, 0], cones)
+    if chosen:
+        turn = rotation(cones, chosen)
+        cones, A, b = as_rotated(cones, chosen), [sp.csr_array(turn @ M) for M in A], turn @ b
+    # An entry wherever one appears at any value.
+    pattern = sp.csr_array(sum((abs(M) for M in A[1:]), abs(A[0])))
+    pattern.eliminate_zeros()
     pattern.sort_indices()
-    rows = np.repeat(np.arange(pattern.shape[0]), np.diff(pattern.indptr))
-
-    def entries(A: sp.csr_array) -> Array:
-        return np.asarray(A[rows, pattern.indices]).ravel() if len(rows) else np.zeros(0)
-
-    A = sp.csr_array((entries(program.A), pattern.indices, pattern.indptr), pattern.shape)
-    slopes = Slopes(
-        c=sp.csr_array(np.column_stack(c) - program.c[:, None]),
-        A=sp.csr_array(np.column_stack([entries(step) for step in steps])),
-        b=sp.csr_array(np.column_stack(b) - program.b[:, None]),
-        offset=np.array(offsets) - program.offset,
+    places = np.repeat(np.arange(pattern.shape[0]), np.diff(pattern.indptr)), pattern.indices
+    entries = np.column_stack([np.asarray(M[places]).ravel() if pattern.nnz else np.zeros(0) for M in A])
+    program = ConicProgram(
+        c=c[:, 0],
+        A=sp.csr_array((entries[:, 0], pattern.indices, pattern.indptr), pattern.shape),
+        b=b[:, 0],
+        cones=cones,
+        P=sp.csr_array(P) if P is not None and P.nnz else None,
+        offset=float(offset[0]),
     )
-    return replace(program, A=A), slopes
+    slopes = [sp.csr_array(part[:, 1:] - part[:, :1]) for part in (c, entries, b)] if parameters else None
+    columns = dict(stuffed.var_id_to_col)
+    return program, columns, None if slopes is None else Slopes(*slopes, offset=offset[1:] - offset[0])
 
 
 def _cones(dims: object) -> tuple[Cone, ...]:
@@ -280,9 +222,8 @@ class QuadraticCost:
         step = z1 - z0
         start, turn = self.L @ z0 + self.l, self.L @ step
         constant = 0.5 * start @ self.D @ start + self.c @ z0 + self.offset
-        bend = 0.5 * float(turn @ self.D @ turn)
-        # The cost is convex: a negative curvature is rounding; dividing a slope by less than 1e-200 would overflow.
-        return np.array([constant, turn @ self.D @ start + self.c @ step, bend if bend > 1e-200 else 0.0])
+        bend = max(0.5 * float(turn @ self.D @ turn), 0.0)  # the cost is convex: a negative curvature is rounding
+        return np.array([constant, turn @ self.D @ start + self.c @ step, bend])
 
 
 def quadratic_cost(feasible: FeasibleProgram) -> QuadraticCost | None:
@@ -292,41 +233,25 @@ def quadratic_cost(feasible: FeasibleProgram) -> QuadraticCost | None:
     z with these coefficients. A column that is only bounded, an epigraph, makes it another function. (CVXPY's
     `is_quadratic` counts Huber's function in.)
     """
-    program = feasible.program
+    program, z = feasible.program, feasible.z_columns
     is_curved = np.zeros(len(program.c), dtype=bool)
     if program.P is not None:
         is_curved[program.P.tocoo().row] = True
     columns = np.flatnonzero(is_curved | (program.c != 0))
-    maps = _affine_in_decision(program, feasible.z_columns, columns)
-    if maps is None:
-        return None
-    M, m = maps
-    curved = is_curved[columns]
-    D = np.zeros((0, 0)) if program.P is None else program.P[columns[curved]][:, columns[curved]].toarray()
-    costs = program.c[columns]
-    return QuadraticCost(M[curved], m[curved], D, costs @ M, float(costs @ m) + program.offset)
-
-
-def _affine_in_decision(program: ConicProgram, z: Indices, columns: Indices) -> tuple[Array, Array] | None:
-    """M, m with x[columns] = M z + m for every feasible x; None if some column is not given by an equation."""
-    M, m = np.zeros((len(columns), len(z))), np.zeros(len(columns))
-    equations, place = _one_unknown_each(program, z), {int(column): k for k, column in enumerate(z)}
-    for k, column in enumerate(columns):
-        if int(column) in place:
-            M[k, place[int(column)]] = 1.0
-        elif int(column) in equations:
-            row = program.A[[equations[int(column)]]].toarray().ravel()
-            M[k], m[k] = -row[z] / row[column], program.b[equations[int(column)]] / row[column]
-        else:
-            return None
-    return M, m
-
-
-def _one_unknown_each(program: ConicProgram, z: Indices) -> dict[int, int]:
-    """Column -> an equation in which it stands with decisions only."""
+    # Column -> an equation in which it stands with decisions only.
     equations = np.flatnonzero(row_kinds(program.cones) == "zero")
-    others = program.A[equations].tocoo()
-    unknown = (others.data != 0) & ~np.isin(others.col, z)
-    count = np.bincount(others.row[unknown], minlength=len(equations))
-    alone = unknown & (count[others.row] == 1)
-    return {int(column): int(equations[row]) for row, column in zip(others.row[alone], others.col[alone], strict=True)}
+    entries = program.A[equations].tocoo()
+    unknown = (entries.data != 0) & ~np.isin(entries.col, z)
+    alone = unknown & (np.bincount(entries.row[unknown], minlength=len(equations))[entries.row] == 1)
+    defined = dict(zip(entries.col[alone].tolist(), equations[entries.row[alone]].tolist(), strict=True))
+    # x[columns] = M z + m for every feasible x.
+    M, m = (columns[:, None] == z).astype(float), np.zeros(len(columns))
+    for k in np.flatnonzero(~np.isin(columns, z)):
+        if int(columns[k]) not in defined:
+            return None
+        equation = defined[int(columns[k])]
+        row = program.A[[equation]].toarray().ravel()
+        M[k], m[k] = -row[z] / row[columns[k]], program.b[equation] / row[columns[k]]
+    curved, costs = is_curved[columns], program.c[columns]
+    D = np.zeros((0, 0)) if program.P is None else program.P[columns[curved]][:, columns[curved]].toarray()
+    return QuadraticCost(M[curved], m[curved], D, costs @ M, float(costs @ m) + program.offset)

@@ -12,7 +12,7 @@ import ast
 import inspect
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fractions import Fraction
@@ -24,7 +24,7 @@ import numpy as np
 import scipy.sparse as sp
 from cvxpy.atoms.atom import Atom
 
-from polyhedge.problems.layout import leaves_of
+from polyhedge._support.validation import Array
 
 Leaves = Mapping[int, Any]
 """Replacements of leaves, by the leaf's id in CVXPY."""
@@ -63,6 +63,29 @@ def substitute_in(constraint: cp.Constraint, leaves: Leaves) -> cp.Constraint:
     """The constraint with leaves replaced; an inequality gets a new id, so that several copies can be combined."""
     args = [substitute(argument, leaves) for argument in constraint.args]
     return args[0] <= args[1] if isinstance(constraint, cp.constraints.Inequality) else constraint.copy(args)
+
+
+def in_structure(decision: Any, leaves: Sequence[Any]) -> Any:
+    """Other leaves in the structure of a decision: one, a list, a tuple or a dictionary."""
+    if isinstance(decision, Mapping):
+        return dict(zip(decision, leaves, strict=True))
+    if isinstance(decision, list):
+        return list(leaves)
+    return tuple(leaves) if isinstance(decision, tuple) else leaves[0]
+
+
+def leaves_of(decision: Any, given: Any) -> list[Any]:
+    """The parts of something in the structure of a decision, one for each variable."""
+    if isinstance(decision, Mapping):
+        return [given[name] for name in decision]
+    return list(given) if isinstance(decision, (list, tuple)) else [given]
+
+
+def unit_values(leaves: Sequence[Any], step: float) -> list[dict[int, Array]]:
+    """Values of leaves, by id: all at zero, then one entry after the other at `step`."""
+    zeros = {leaf.id: np.zeros(leaf.shape) for leaf in leaves}
+    units = ((leaf.id, unit) for leaf in leaves for unit in step * np.eye(leaf.size).reshape(leaf.size, *leaf.shape))
+    return [zeros, *(zeros | {key: unit} for key, unit in units)]
 
 
 @dataclass(frozen=True, eq=False)

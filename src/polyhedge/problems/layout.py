@@ -129,22 +129,6 @@ def own_name(leaf: cp.Variable | cp.Parameter) -> str:
     return "" if given in (f"var{leaf.id}", f"param{leaf.id}") else given
 
 
-def in_structure(decision: Any, leaves: Sequence[Any]) -> Any:
-    """Other leaves in the structure of a decision: one, a list, a tuple or a dictionary."""
-    if isinstance(decision, Mapping):
-        return dict(zip(decision, leaves, strict=True))
-    if isinstance(decision, list):
-        return list(leaves)
-    return tuple(leaves) if isinstance(decision, tuple) else leaves[0]
-
-
-def leaves_of(decision: Any, given: Any) -> list[Any]:
-    """The parts of something in the structure of a decision, one for each variable."""
-    if isinstance(decision, Mapping):
-        return [given[name] for name in decision]
-    return list(given) if isinstance(decision, (list, tuple)) else [given]
-
-
 def as_names(names: Any) -> Any:
     """Names in a list: the columns of a data frame, the entries of a pandas Index; anything else as it is.
 

@@ -22,15 +22,8 @@ import numpy as np
 
 from polyhedge._support.validation import Array, Mask
 from polyhedge.problems.feasible_set import QuadraticCost, quadratic_cost
-from polyhedge.problems.segment import (
-    FixedLines,
-    Segment,
-    decision_ray,
-    decision_segment,
-    fixed_lines_of,
-    quadratic_base,
-    segment_of,
-)
+from polyhedge.solvers.linear import LinearSolver
+from polyhedge.solvers.program import ConicProgram, Status, row_kinds
 
 if TYPE_CHECKING:
     from polyhedge.problems.decision_problem import DecisionProblem
@@ -46,6 +39,31 @@ class Kind(StrEnum):
     PIECES = "pieces"
     SUM_OF_MAXIMA = "sum of maxima"
     GENERAL = "general"
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Decisions z(s) = z0 + s (z1 - z0), their directions, and their cost without uncertainty.
+
+    The cost of z(s) at outcome u is base[0] + base[1] s + base[2] s^2 + v(s)'u.
+    """
+
+    z0: Array
+    z1: Array
+    v0: Array
+    v1: Array
+    base: Array
+
+
+@dataclass(frozen=True)
+class FixedLines:
+    """Decisions z0 + s (z1 - z0); each piece at residual 0 is constant + slope s, plus direction'u."""
+
+    z0: Array
+    z1: Array
+    constants: Array
+    slopes: Array
+    directions: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +82,7 @@ class Structure:
     @cached_property
     def kind(self) -> Kind:
         """The most special form that the problem has."""
-        if self.is_on_segment:
+        if self.segment is not None:
             return Kind.SEGMENT
         if self.has_fixed_directions:
             return Kind.FIXED_DIRECTIONS
@@ -150,19 +168,33 @@ class Structure:
         return None if self.problem.parameters else quadratic_cost(self.problem.feasible)
 
     @cached_property
+    def _line(self) -> _Line | None:
+        return _line_of(self.problem)
+
+    @cached_property
     def ends(self) -> tuple[Array, Array] | None:
-        """The two ends of Z if it is a segment; else None."""
-        return decision_segment(self.problem)
+        """The two ends of Z if its equations say that it lies on a line and it is bounded; else None."""
+        line = self._line
+        if line is None or line.low is None or line.high is None:
+            return None
+        # The solver places a vertex to 1e-9, so that a shorter segment has no ends worth the name; the general routes
+        # decide such a problem exactly, too.
+        shortest = 1e-6 * max(line.unit / 4, float(np.abs(line.low).max()), float(np.abs(line.high).max()))
+        return (line.low, line.high) if line.direction @ (line.high - line.low) > shortest else None
 
     @cached_property
     def ray(self) -> tuple[Array, Array] | None:
-        """The end of Z and one step from it, if it is a half-line; else None."""
-        return decision_ray(self.problem)
+        """The end of Z and one step from it, if Z is a half-line; else None."""
+        line = self._line
+        if line is None or (line.low is None) == (line.high is None):
+            return None
+        end, step = (line.low, line.direction) if line.low is not None else (line.high, -line.direction)
+        return end, end + step
 
     @cached_property
     def base(self) -> Array | None:
         """Coefficients (3,) of g_0 in 1, s and s^2 between the ends, if it is quadratic; else None."""
-        return None if self.ends is None else quadratic_base(self.problem, *self.ends)
+        return None if self.ends is None or self.own_cost is None else self.own_cost.along(*self.ends)
 
     @cached_property
     def segment(self) -> Segment | None:
@@ -171,21 +203,60 @@ class Structure:
             return None
         if self.ends is None or self.base is None:
             return None
-        return segment_of(self.pieces, *self.ends, self.base)
-
-    @property
-    def is_on_segment(self) -> bool:
-        """Whether one piece is decided along a segment."""
-        return self.segment is not None
+        (z0, z1), pieces = self.ends, self.pieces
+        v0, v1 = pieces.directions(np.stack([z0, z1]))[:, 0]
+        own = np.array([pieces.p[0] @ z0 + pieces.c[0], pieces.p[0] @ (z1 - z0), 0.0])
+        return Segment(z0, z1, v0, v1, self.base + own)
 
     @cached_property
     def fixed_lines(self) -> FixedLines | None:
-        """Few pieces with fixed directions as lines along a segment; None if the problem has another form."""
+        """At most 16 pieces (all crossings are compared) with fixed directions as lines along a segment, or None."""
         if not self.has_pieces or self.has_known_support or self.ends is None or self.base is None:
             return None
-        return fixed_lines_of(self.pieces, *self.ends, self.base, np.zeros((2, self.problem.n_outcomes)))
+        if not self.pieces.directions_are_fixed or len(self.pieces) > 16 or self.base[2] > 0:
+            return None
+        first, last = self.pieces.values(np.stack(self.ends), np.zeros((2, self.problem.n_outcomes)))
+        return FixedLines(*self.ends, self.base[0] + first, self.base[1] + last - first, self.pieces.q)
 
-    @property
-    def has_fixed_lines(self) -> bool:
-        """Whether few pieces with fixed directions are decided along a segment."""
-        return self.fixed_lines is not None
+
+@dataclass(frozen=True)
+class _Line:
+    """A polyhedral Z on a line: its direction, the end to either side, if there is one, and the unit of decisions."""
+
+    direction: Array
+    low: Array | None
+    high: Array | None
+    unit: float
+
+
+def _line_of(problem: DecisionProblem) -> _Line | None:
+    """The line that the equations of Z leave to the decision; None if they leave more or less."""
+    program, z = problem.feasible.program, problem.feasible.z_columns
+    is_polyhedral = all(cone.kind in ("zero", "nonneg") for cone in program.cones)
+    if problem.uncertain_rows or len(program.integer) or not is_polyhedral:
+        return None
+    # Equations of z alone, and pairs of inequalities that say the same as one.
+    others = np.setdiff1d(np.arange(len(program.c)), z)
+    of_decisions = np.asarray(abs(program.A[:, others]).sum(axis=1)).ravel() == 0
+    rows = program.A[of_decisions][:, z].toarray()
+    is_equation = (row_kinds(program.cones) == "zero")[of_decisions]
+    whole = np.column_stack([rows, program.b[of_decisions]])
+    upper = {row.tobytes() for row in whole[~is_equation] + 0.0}  # no negative zeros
+    is_pair = np.array([(0.0 - row).tobytes() in upper for row in whole], dtype=bool)
+    equations, p = rows[(is_equation | is_pair) & rows.any(axis=1)], len(z)
+    if len(equations) < p - 1:
+        return None
+    _, sizes, axes = np.linalg.svd(equations / np.abs(equations).max(axis=1, keepdims=True, initial=0.0))
+    # Sizes are right up to rounding, so that these are not zero, and the equations have this rank at least.
+    rounding = max(equations.shape) * np.finfo(float).eps * sizes.max(initial=0.0)
+    if (sizes > rounding).sum() != p - 1:
+        return None
+    direction = axes[-1] * np.sign(axes[-1][np.flatnonzero(np.abs(axes[-1]) > 0.5 / np.sqrt(p))[0]])
+    solver = LinearSolver(ConicProgram(c=np.zeros(len(program.c)), A=program.A, b=program.b, cones=program.cones))
+    ends: list[Array | None] = []
+    for costs in (direction, -direction):
+        solver.change_costs(z, costs)
+        solution = solver.solve()
+        ends.append(solution.x[z] if solution.status is Status.OPTIMAL else None)
+    # The solver measures decisions within a factor of four of their size.
+    return _Line(direction, *ends, float(solver.scaling.columns[z].max()))

@@ -15,13 +15,11 @@ from cvxpy.transforms.partial_optimize import PartialProblem
 
 from polyhedge._support.alignment import listed
 from polyhedge._support.validation import Array
-from polyhedge.problems.formula import substitute, substitute_in, to_text
+from polyhedge.problems.formula import in_structure, leaves_of, substitute, substitute_in, to_text
 from polyhedge.problems.layout import (
     Layout,
     check_variable_names,
     declared_variables,
-    in_structure,
-    leaves_of,
     numbered_twins,
     own_name,
 )

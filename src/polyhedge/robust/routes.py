@@ -188,7 +188,7 @@ ROUTES: tuple[Route[[Job, Array], Decisions], ...] = (
     Route("nothing", _has_nothing, _without_radius),
     Route("all values", _has_all_values, _at_all_values),
     Route("value by value", lambda job, _: bool(job.problem.parameters), _value_by_value),
-    Route("along a segment", lambda job, _: job.problem.structure.is_on_segment, _along_segment),
+    Route("along a segment", lambda job, _: job.problem.structure.segment is not None, _along_segment),
     Route("known support", lambda job, _: has_support_to_spare(job.problem), _with_known_support),
     Route("counterpart", lambda job, _: job.problem.structure.has_pieces, _by_pieces),
     Route("scenarios", lambda job, _: True, by_scenarios),

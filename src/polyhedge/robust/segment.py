@@ -14,7 +14,7 @@ import numpy as np
 from polyhedge._support.tolerances import ROUNDING
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.decisions import BLOCK
-from polyhedge.problems.segment import Segment
+from polyhedge.problems.structure import Segment
 from polyhedge.robust.support import Maximiser
 from polyhedge.solvers.program import ConicForm
 

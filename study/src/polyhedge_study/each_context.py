@@ -66,7 +66,7 @@ def decide_each(problem: DecisionProblem, maximisers: Maximisers, set_at: SetAt,
 
 def has_segment(problem: DecisionProblem) -> bool:
     """Whether `decide_each` solves all contexts together."""
-    return problem.structure.is_on_segment or problem.structure.has_fixed_lines
+    return problem.structure.segment is not None or problem.structure.fixed_lines is not None
 
 
 def side_by_side(parts: list[Decisions], rows: Sequence[Indices]) -> Decisions:
@@ -192,7 +192,7 @@ def least_maximum(heights: Array, slopes: Array) -> tuple[Array, np.ndarray[tupl
 
 
 ROUTES_EACH: tuple[Route[[DecisionProblem, Maximisers, SetAt, Array], Decisions], ...] = (
-    Route("bisection", lambda problem, *_: problem.structure.is_on_segment, _by_bisection),
-    Route("crossings", lambda problem, *_: problem.structure.has_fixed_lines, _by_crossings),
+    Route("bisection", lambda problem, *_: problem.structure.segment is not None, _by_bisection),
+    Route("crossings", lambda problem, *_: problem.structure.fixed_lines is not None, _by_crossings),
     Route("one by one", lambda *_: True, _one_by_one),
 )

@@ -96,7 +96,7 @@ def least_mean(
     residuals : (n, d) of learning rows.
     scales : (N,) factors of the residuals; 1 by default.
     """
-    if not problem.structure.has_fixed_lines:  # one piece that turns with the decision ties at single contexts only
+    if problem.structure.fixed_lines is None:  # one piece that turns with the decision ties at single contexts only
         return decisions
     n, scales = len(centers), np.ones(len(centers)) if scales is None else scales
     reach = np.stack([support(np.tile(q, (n, 1))) for q in problem.structure.pieces.q], axis=1)

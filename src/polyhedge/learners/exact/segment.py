@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from polyhedge._support.validation import Array, Indices, Mask
-from polyhedge.problems.segment import Segment
+from polyhedge.problems.structure import Segment
 
 
 def select_on_segment(segment: Segment, residuals: Array, centers: Array, rank: int) -> tuple[Mask, float] | None:

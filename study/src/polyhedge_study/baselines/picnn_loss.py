@@ -21,7 +21,7 @@ from typing import Protocol
 import numpy as np
 
 from polyhedge.problems import DecisionProblem
-from polyhedge.problems.segment import FixedLines, Segment
+from polyhedge.problems.structure import FixedLines, Segment
 from polyhedge_study.baselines.picnn_network import Contacts
 from polyhedge_study.each_context import least_maximum
 from polyhedge_study.inside import Array
