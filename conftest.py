@@ -18,9 +18,7 @@ settings.register_profile("polyhedge", deadline=None)
 settings.load_profile("polyhedge")
 
 # Programs that tests start: collecting them would import, and make, what only they need.
-collect_ignore = [
-    f"tests/{name}.py" for name in ("fuzz_model_files", "killed_runs", "licences", "ten_lines")
-]
+collect_ignore = [f"tests/{name}.py" for name in ("fuzz_model_files", "killed_runs", "licences", "ten_lines")]
 
 STUDY = Path(__file__).parent / "study"
 # Examples in docstrings cannot be marked. They need the packages of an extra, as their modules say.

@@ -64,7 +64,7 @@ def test_later_outcomes_do_not_change_how_earlier_rows_are_scored():
     is_last = forward_folds(N) == 4
     other = np.where(is_last[:, None], 5 - 2 * Y, Y)
     seen = PlanningProblem(simplex_linear([-0.08, 0.0]))
-    before, after = (scored_rules(seen, forward_rows(X, one), RULES, 0.8, 0) for one in (Y, other))
+    before, after = (scored_rules(seen, forward_rows(X, one), RULES, 0.8, 0)["scaled"] for one in (Y, other))
     n_earlier = int((~is_last & (forward_folds(N) > 0)).sum())
     for one, same in zip(before, after, strict=True):
         assert (one.planned[:n_earlier] == same.planned[:n_earlier]).all()

@@ -222,8 +222,8 @@ def test_conic_decisions_are_planned():
 
 
 def planned_cost(problem, distribution, level, z, rows):
-    scales = distribution.scales(rows.X, rows.centers)
-    return PlanningProblem(problem).planned_cost(distribution.points, level, z, rows.centers, scales, rows.values)
+    at = distribution.at(rows.X, rows.centers)
+    return PlanningProblem(problem).planned_cost(distribution.points, level, z, *at, rows.values)
 
 
 def test_planned_cost_is_the_quantile_of_the_cost_over_the_scenarios():
@@ -231,7 +231,7 @@ def test_planned_cost_is_the_quantile_of_the_cost_over_the_scenarios():
     distribution = fit_distribution("scaled", rows, seed=0)
     z = np.random.default_rng(0).dirichlet(np.ones(3), size=60)
     v, mean = planned_cost(problem, distribution, 0.8, z, rows)
-    moved, scales = rows.centers, distribution.scales(rows.X, rows.centers)
+    moved, scales = distribution.at(rows.X, rows.centers)
     for i in (0, 31):
         costs = problem.evaluate(np.tile(z[i], (60, 1)), moved[i] + scales[i] * distribution.points)
         assert np.isclose(v[i], np.sort(costs)[47])
@@ -251,7 +251,7 @@ def test_planned_cost_of_a_formula_without_pieces_is_the_quantile_over_the_outco
     distribution = fit_distribution("scaled", rows, seed=0)
     decided = np.random.default_rng(0).dirichlet(np.ones(2), size=40)
     v, mean = planned_cost(problem, distribution, 0.8, decided, rows)
-    moved, scales = rows.centers, distribution.scales(rows.X, rows.centers)
+    moved, scales = distribution.at(rows.X, rows.centers)
     for i in (0, 17):
         u = moved[i] + scales[i] * distribution.points
         u = u[u[:, 0] >= -1]
@@ -378,7 +378,9 @@ def test_report_says_which_rules_were_selected_and_why():
     assert "caution 0.5" in str(report)
     assert np.isclose(sum(entry.share for entry in report.entries), 1.0)
     assert round_trip(report) == report
-    assert len(report.entries) == 9
+    assert len(report.entries) == 13
+    assert report.chosen[0].rule == "corrected residuals, mean"  # the prediction is biased
+    assert policy.distribution.name == "corrected"
 
 
 @pytest.mark.parametrize(
@@ -446,9 +448,10 @@ def test_whole_decisions_are_one_rule_and_never_a_mean():
 
 def test_distribution_made_of_its_state_is_the_same():
     rows = rows_of(60)
-    distribution = fit_distribution("scaled", rows, seed=3)
+    distribution = fit_distribution("corrected", rows, seed=3)
     again = round_trip(distribution)
-    assert (distribution.scales(rows.X, rows.centers) == again.scales(rows.X, rows.centers)).all()
+    for one, other in zip(distribution.at(rows.X, rows.centers), again.at(rows.X, rows.centers), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_rows_with_parameters_of_their_own_are_planned_with_these():

@@ -28,6 +28,7 @@ from polyhedge.planning.residual_distributions import (
     DISTRIBUTIONS,
     DevelopmentRows,
     fit_distribution,
+    helpful_distributions,
 )
 from polyhedge.planning.selection import COMPLEXITY_PENALTY, first_least
 from polyhedge.problems import DecisionProblem, NoSolutionError
@@ -264,7 +265,7 @@ def fit_path(
     # distribution.
     most = 6 if seen.is_costly else _SCORED_ROWS
     folds = [(_some(own, most), rest) for own, rest in scored.folds()]
-    names = ("scaled",) if seen.is_costly else DISTRIBUTIONS
+    names = ("scaled",) if seen.is_costly else helpful_distributions(scored, seed)
 
     def planner_of(job: tuple[str, int]) -> MarginPlanner:
         name, k = job

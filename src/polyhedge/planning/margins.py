@@ -100,7 +100,7 @@ class MarginPlanner:
 
     def contexts(self, X: Any, centers: Array, values: Array) -> tuple[Array, Array]:
         """[mean of the distribution, parameters] (N, d + t) and spreads (N,)."""
-        scales = self.distribution.scales(X, centers)
+        centers, scales = self.distribution.at(X, centers)
         return np.hstack([centers + scales[:, None] * self.shift, values]), scales
 
     def at(

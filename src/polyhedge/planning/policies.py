@@ -45,7 +45,7 @@ from polyhedge.solvers.program import Status
 _FOR_USE = {"segment": Effort(300, 15, ENOUGH), "sum": Effort(60, 20, 2e-3), "parameters": Effort(30, 15, ENOUGH)}
 _TO_SCORE = {"segment": Effort(120, 15, 4e-4), "sum": Effort(60, 12, 2e-2)}
 _MOST_RULES, _MOST_CUTS = 20, 20_000
-"""Rules, and cuts of each, that a file may have; selections have nine rules, fits found some thousand cuts."""
+"""Rules, and cuts of each, that a file may have; selections have a dozen rules, fits found some thousand cuts."""
 
 
 @stored("decision rule")
@@ -86,11 +86,11 @@ class Planner:
 
     def proven(self, X: Any, centers: Array, values: Array, n_jobs: int | None = None) -> tuple[Array, Mask]:
         """Decisions (N, p), NaN where there is none, and where it is proven that the rule has no better one (N,)."""
-        scales = np.ones(len(centers)) if self.distribution is None else self.distribution.scales(X, centers)
-        return self.at(centers, scales, values, n_jobs)
+        at = (centers, np.ones(len(centers))) if self.distribution is None else self.distribution.at(X, centers)
+        return self.at(*at, values, n_jobs)
 
     def at(self, centers: Array, scales: Array, values: Array, n_jobs: int | None = None) -> tuple[Array, Mask]:
-        """The same where the spreads (N,) are known."""
+        """The same where centres (N, d) and spreads (N,) of the distribution are known."""
         seen, contexts = self.problem, np.hstack([centers, values])
         if self.cuts is None:
             if seen.separable is not None:
@@ -152,7 +152,9 @@ def fit_planner(
         effort = _FOR_USE.get(kind or ("parameters" if problem.problem.parameters else ""), Effort(100, 15, ENOUGH))
     rows = evenly_chosen(len(centers), effort.rows)
     centers, values = centers[rows], values[rows]
-    scales = np.ones(len(rows)) if distribution is None else distribution.scales(take_rows(X, rows), centers)
+    scales = np.ones(len(rows))
+    if distribution is not None:
+        centers, scales = distribution.at(take_rows(X, rows), centers)
     cuts = _found_cuts(problem, rule, distribution, centers, scales, values, effort)
     starts = np.zeros((0, 1)) if is_scored else np.column_stack([centers, values, scales])
     return Planner(problem, rule, distribution, cuts, starts)
@@ -228,8 +230,8 @@ class ScenarioPolicy(DevelopedPolicy):
                 own, is_proven = planner.proven(X, *at, work.n_jobs)
                 z[part] += weight * own
                 is_best[part] &= is_proven
-            scales = self.distribution.scales(X, centers[part])
-            planned = seen.planned_cost(self.distribution.points, self.level, z[part], at[0], scales, at[1])
+            own, scales = self.distribution.at(X, centers[part])
+            planned = seen.planned_cost(self.distribution.points, self.level, z[part], own, scales, values[part])
             v[part], expected[part] = planned
             if work.progress is not None:
                 work.progress(part.stop, n)
@@ -248,8 +250,8 @@ class ScenarioPolicy(DevelopedPolicy):
 
     def refitted(self, rows: DevelopmentRows, seed: int) -> ScenarioPolicy:
         """The same rules with the same weights, from other development rows: nothing is selected again."""
-        rules, report = [planner.rule for planner in self.planners], self.report
-        return fit_rules(self.planners[0].problem, rules, self.weights, rows, self.level, seed, report)
+        rules, by, report = [planner.rule for planner in self.planners], self.distribution.name, self.report
+        return fit_rules(self.planners[0].problem, rules, self.weights, rows, by, self.level, seed, report)
 
 
 def fit_rules(
@@ -257,18 +259,19 @@ def fit_rules(
     rules: list[Rule],
     weights: tuple[float, ...],
     rows: DevelopmentRows,
+    planned_by: str,
     level: float,
     seed: int,
     report: PolicyReport,
 ) -> ScenarioPolicy:
     """The policy of these rules, with distributions and cuts from all of these rows."""
-    names = {"scaled", *(rule.distribution for rule in rules if rule.distribution is not None)}
+    names = {planned_by, *(rule.distribution for rule in rules if rule.distribution is not None)}
     fitted = {name: fit_distribution(name, rows, seed) for name in names}
     planners = []
     for rule in rules:
         distribution = None if rule.distribution is None else fitted[rule.distribution]
         planners.append(fit_planner(problem, rule, distribution, rows.X, rows.centers, rows.values))
-    return ScenarioPolicy(problem.problem, tuple(planners), weights, fitted["scaled"], level, report)
+    return ScenarioPolicy(problem.problem, tuple(planners), weights, fitted[planned_by], level, report)
 
 
 def checked_cuts(cuts: Cuts, p: int, d: int, most: int) -> Cuts:

@@ -1,12 +1,13 @@
 r"""Residual distributions: scenarios of the outcome at a row, from residuals that the predictor had not seen.
 
-The outcome at x is one of the scenarios $f(x) + s(x)\,e_i$, all equally likely. The points $e_i$ are residuals
-$y_i - f(x_i)$ divided by $s(x_i)$.
+The outcome at x is one of the scenarios $f(x) + m(x) + s(x)\,e_i$, all equally likely. The points $e_i$ are residuals
+$y_i - f(x_i) - m(x_i)$ divided by $s(x_i)$.
 
-| name | spread s(x) |
-|---|---|
-| uniform | 1 |
-| scaled | a forest of the sizes of the residuals |
+| name | centre m(x) | spread s(x) |
+|---|---|---|
+| uniform | 0 | 1 |
+| scaled | 0 | a forest of the sizes of the residuals |
+| corrected | a forest of the residuals | a forest of the sizes of what it leaves |
 
 Calibration rows take no part: a distribution shapes the policy whose cost they bound.
 """
@@ -25,7 +26,7 @@ from polyhedge.data import take_rows
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.learners.forest import Forest
 
-DISTRIBUTIONS = ("uniform", "scaled")
+DISTRIBUTIONS = ("uniform", "scaled", "corrected")
 """Names of the distributions, from simple to complex."""
 MOST_POINTS = 3000
 """Residuals that a distribution keeps at most, evenly chosen: every row needs all of them, and files store them."""
@@ -74,44 +75,41 @@ class DevelopmentRows:
 @stored("residual distribution")
 @dataclass(frozen=True, eq=False)
 class ResidualDistribution:
-    """Scenarios f(x) + s(x) e_i of the outcome at x, all equally likely.
+    """Scenarios f(x) + m(x) + s(x) e_i of the outcome at x, all equally likely.
 
     Attributes
     ----------
     name : one of `DISTRIBUTIONS`.
     points : (n, d) the e_i.
-    spread : forest of s; None for 1.
+    spread, center : forests of s and m; None for 1 and 0.
     """
 
     name: str
     points: Array
     spread: Forest | None = None
+    center: Forest | None = None
 
     def __post_init__(self) -> None:
         if self.points.ndim != 2 or not self.points.size:
             raise ValueError("A residual distribution must have at least one residual, a row each.")
-        if self.spread is not None and not self.spread.fits(self.points.shape[1], 1):
-            raise ValueError("The forest of a residual distribution must look at the prediction of each outcome.")
+        for forest, n_outputs in ((self.spread, 1), (self.center, self.points.shape[1])):
+            if forest is not None and not forest.fits(self.points.shape[1], n_outputs):
+                raise ValueError("A forest of a residual distribution must look at the prediction of each outcome.")
 
-    def scales(self, X: Any, centers: Array) -> Array:
-        """Spreads s (N,) at rows with predictions `centers` (N, d)."""
-        return np.ones(len(centers)) if self.spread is None else _within(self.spread(X, centers))
+    def at(self, X: Any, centers: Array) -> tuple[Array, Array]:
+        """Centres f + m (N, d) and spreads s (N,) at rows with predictions `centers` (N, d)."""
+        scales = np.ones(len(centers)) if self.spread is None else _within(self.spread(X, centers))
+        return centers if self.center is None else centers + self.center(X, centers), scales
 
     def outcomes(self, X: Any, centers: Array) -> Iterator[Array]:
         """Row by row the scenarios (n, d)."""
-        for center, scale in zip(centers, self.scales(X, centers), strict=True):
+        for center, scale in zip(*self.at(X, centers), strict=True):
             yield center + scale * self.points
 
     @property
     def is_uniform(self) -> bool:
         """Whether the spread is 1 at every row: a forest that predicts chance is shrunk to that."""
         return self.spread is None or bool((self.spread.value == 1).all())
-
-
-def is_sample(points: Array, n_outcomes: int) -> bool:
-    """Whether these are residuals (n, d) as a file keeps them."""
-    is_table = points.ndim == 2 and points.shape[1] == n_outcomes and points.dtype.kind == "f"
-    return is_table and 0 < len(points) <= MOST_POINTS
 
 
 def padded(points: Array, n_values: int) -> Array:
@@ -121,25 +119,43 @@ def padded(points: Array, n_values: int) -> Array:
 
 def fit_distribution(name: str, rows: DevelopmentRows, seed: int) -> ResidualDistribution:
     """The distribution of this name from development rows."""
-    residuals, spread = rows.outcomes - rows.centers, None
-    if name == "scaled":
+    residuals, spread, center = rows.outcomes - rows.centers, None, None
+    if name == "corrected":
+        center, predicted = _center(rows, seed)
+        residuals = residuals - predicted
+    if name != "uniform":
         sizes = _sizes(residuals)[:, None]
         # Leaves of ten rows: smaller ones overfit where the size does not vary.
         forest, predicted = Forest.fit(rows.X, rows.centers, sizes, min_leaf=10, seed=seed)
-        spread, predicted = _shrunk(forest, predicted, sizes)
+        spread, predicted = _shrunk(forest, predicted, sizes, 1.0)
         residuals = residuals / _within(predicted)[:, None]
-    return ResidualDistribution(name, residuals[evenly_chosen(len(residuals), MOST_POINTS)], spread)
+    return ResidualDistribution(name, residuals[evenly_chosen(len(residuals), MOST_POINTS)], spread, center)
 
 
-def _shrunk(forest: Forest, predicted: Array, sizes: Array) -> tuple[Forest, Array]:
-    """The forest shrunk towards 1 by as much as it overfits, and its out-of-bag predictions (n, 1).
-
-    The slope of the sizes on out-of-bag predictions is 1 for a calibrated forest and 0 for one that predicts chance.
+def helpful_distributions(rows: DevelopmentRows, seed: int) -> tuple[str, ...]:
+    """Names of the distributions to compare: corrected only if its centre explains 5 % of the variance of an outcome's
+    residuals out of bag, as for a biased predictor.
     """
-    x, y = predicted - predicted.mean(axis=0), sizes - sizes.mean(axis=0)
-    norm = float((x**2).sum())
-    slope = float(np.clip((x * y).sum() / norm, 0.0, 1.0)) if norm > 0 else 0.0
-    return replace(forest, value=1 + slope * (forest.value - 1)), 1 + slope * (predicted - 1)
+    residuals = rows.outcomes - rows.centers
+    total, left = (part.var(axis=0) for part in (residuals, residuals - _center(rows, seed)[1]))
+    return DISTRIBUTIONS if (left < 0.95 * total).any() else DISTRIBUTIONS[:2]
+
+
+def _center(rows: DevelopmentRows, seed: int) -> tuple[Forest, Array]:
+    """The forest of the residuals, and its out-of-bag predictions (n, d)."""
+    residuals = rows.outcomes - rows.centers
+    return _shrunk(*Forest.fit(rows.X, rows.centers, residuals, min_leaf=5, seed=seed), residuals, 0.0)
+
+
+def _shrunk(forest: Forest, predicted: Array, targets: Array, middle: float) -> tuple[Forest, Array]:
+    """The forest shrunk towards `middle` by as much as it overfits, and its out-of-bag predictions (n, k).
+
+    The slope of a target on out-of-bag predictions is 1 for a calibrated forest and 0 for one that predicts chance.
+    """
+    x, y = predicted - predicted.mean(axis=0), targets - targets.mean(axis=0)
+    norm = (x**2).sum(axis=0)
+    slope = np.clip((x * y).sum(axis=0) / np.where(norm > 0, norm, 1.0), 0.0, 1.0)
+    return replace(forest, value=middle + slope * (forest.value - middle)), middle + slope * (predicted - middle)
 
 
 def _sizes(residuals: Array) -> Array:

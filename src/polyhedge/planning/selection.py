@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,7 +22,13 @@ from polyhedge.data.splits import evenly_chosen
 from polyhedge.planning.costs import PlanningProblem, planned_level
 from polyhedge.planning.policies import Rule, ScenarioPolicy, fit_planner, fit_rules
 from polyhedge.planning.report import CHOSEN_ONCE, DRAWN_AGAIN, Entry, PolicyReport
-from polyhedge.planning.residual_distributions import DISTRIBUTIONS, MOST_POINTS, DevelopmentRows, fit_distribution
+from polyhedge.planning.residual_distributions import (
+    DISTRIBUTIONS,
+    MOST_POINTS,
+    DevelopmentRows,
+    fit_distribution,
+    helpful_distributions,
+)
 from polyhedge.planning.risk import Risk
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust.threads import in_order
@@ -59,8 +65,9 @@ def fit_policy(
     seen, level = PlanningProblem(problem), planned_level(alpha)
     samples = (rows if scored_on is None else scored_on).thinned(MOST_POINTS)
     # One of few rows may have values of its parameters at which the cost is a special one.
-    rules = candidates(seen, alpha, samples.values[evenly_chosen(len(samples), 5)])
-    entries = scored_rules(seen, samples, rules, level, seed)
+    names = helpful_distributions(samples, seed)
+    rules = candidates(seen, alpha, samples.values[evenly_chosen(len(samples), 5)], names)
+    planned_by, entries = _best_planned(scored_rules(seen, samples, rules, level, seed), alpha, caution)
     is_single = seen.is_integer or not np.isfinite([entry.bound(alpha) for entry in entries]).all()
     if is_single:
         chosen = {first_least(penalized(entries, alpha, caution), entries[0].tie): 1}
@@ -73,28 +80,39 @@ def fit_policy(
     reason = CHOSEN_ONCE if is_single else DRAWN_AGAIN
     report = PolicyReport(tuple(figures), alpha, caution, len(entries[0].realised), reason)
     own = [entries[k].rule for k in shares]
-    return fit_rules(seen, own, tuple(shares.values()), rows, level, seed, report)
+    return fit_rules(seen, own, tuple(shares.values()), rows, planned_by, level, seed, report)
 
 
-def candidates(problem: PlanningProblem, alpha: float, values: Iterable[Array] = ()) -> list[Rule]:
+def _best_planned(scored: Mapping[str, list[Scored]], alpha: float, caution: float) -> tuple[str, list[Scored]]:
+    """The distribution that plans the cost, with its entries: scaled, unless corrected has a lower least score."""
+    scores = {name: penalized(entries, alpha, caution).min() for name, entries in scored.items()}
+    name = "corrected" if scores.get("corrected", np.inf) < scores["scaled"] else "scaled"
+    return name, scored[name]
+
+
+def candidates(
+    problem: PlanningProblem, alpha: float, values: Iterable[Array] = (), names: Sequence[str] = DISTRIBUTIONS[:2]
+) -> list[Rule]:
     """Rules from simple to complex, if parameters of rows have values such as these, each (t,).
 
     The prediction, and for each distribution the mean and the tails CVaR 0.5, 0.7 and of the promised level. If every
     row needs a program of its own, the most careful tail is left out for the sake of time; so it is for a coupled sum
-    of maxima, and all of them if its programs are not linear or rows have parameters. Without pieces of the cost the
-    prediction is all there is, unless it has pieces at given values of its parameters.
+    of maxima, and all of them if its programs are not linear or rows have parameters. Without pieces of the cost there
+    is the prediction, corrected or not, unless it has pieces at given values of its parameters.
     """
     promised = round(1 - alpha, 12)
     levels = sorted({0.0, 0.5, 0.7, promised} | ({0.9} if promised > 0.9 else set()))
     if not problem.has_maxima:
         is_summed = problem.is_by_value and any(problem.at_value(value).has_maxima for value in values)
-        levels = [0.0, 0.5, 0.7] if is_summed else []
+        levels = [0.0, 0.5, 0.7]
+        if not is_summed:
+            return [Rule(), *(Rule(name) for name in names if name == "corrected")]
     elif problem.is_coupled_sum:
         is_linear = not problem.is_costly and problem.problem.feasible.program.is_linear
         levels = levels[:3] if is_linear else [0.0]
     elif problem.is_costly and problem.joint.groups:
         levels = levels[:3]
-    return [Rule(), *(Rule(name, Risk(level)) for name in DISTRIBUTIONS for level in levels)]
+    return [Rule(), *(Rule(name, Risk(level)) for name in names for level in levels)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,16 +153,18 @@ def _mean(costs: Array) -> float:
 
 def scored_rules(
     problem: PlanningProblem, samples: DevelopmentRows, rules: Sequence[Rule], level: float, seed: int
-) -> list[Scored]:
-    """Each rule on the folds of development rows, with distributions of the rows that a fold is scored by.
+) -> dict[str, list[Scored]]:
+    """Each rule on the folds of development rows, by the distribution that plans its cost: scaled, or corrected.
 
-    Rules whose distributions say the same of every row are decided once.
+    Distributions are those of the rows that a fold is scored by. Rules whose distributions are equal at every row are
+    decided once.
     """
+    planned_by = ["scaled", *{"corrected"}.intersection(rule.distribution or "" for rule in rules)]
     folds = [(samples.take(_chosen(problem, own)), samples.take(rest)) for own, rest in samples.folds()]
-    names = [(k, name) for k in range(len(folds)) for name in DISTRIBUTIONS]
+    names = [(k, name) for k in range(len(folds)) for name in ("uniform", *planned_by)]
     made = list(in_order(lambda job: fit_distribution(job[1], folds[job[0]][1], seed), names))
     fitted = dict(zip(names, made, strict=True))
-    scales = {(k, name): one.scales(folds[k][0].X, folds[k][0].centers) for (k, name), one in fitted.items()}
+    at = {(k, name): one.at(folds[k][0].X, folds[k][0].centers) for (k, name), one in fitted.items()}
 
     def simplest(k: int, rule: Rule) -> Rule:
         is_same = rule.distribution == "scaled" and fitted[k, "scaled"].is_uniform
@@ -154,11 +174,11 @@ def scored_rules(
         k, rule = job
         own, rest = folds[k]
         distribution = None if rule.distribution is None else fitted[k, rule.distribution]
-        sizes = np.ones(len(own)) if rule.distribution is None else scales[k, rule.distribution]
+        placed = (own.centers, np.ones(len(own))) if rule.distribution is None else at[k, rule.distribution]
         # The tail of a sum has many sides: its cuts are found at the scored rows themselves.
-        at = own if problem.is_tail_of_sum(rule.risk) else rest
-        planner = fit_planner(problem, rule, distribution, at.X, at.centers, at.values, is_scored=True)
-        return planner.at(own.centers, sizes, own.values, n_jobs=1)[0]
+        cut = own if problem.is_tail_of_sum(rule.risk) else rest
+        planner = fit_planner(problem, rule, distribution, cut.X, cut.centers, cut.values, is_scored=True)
+        return planner.at(*placed, own.values, n_jobs=1)[0]
 
     jobs = list(dict.fromkeys((k, simplest(k, rule)) for rule in rules for k in range(len(folds))))
     decisions: dict[tuple[int, Rule], Array] = {}
@@ -167,19 +187,23 @@ def scored_rules(
         decisions[job] = z
         tell(_LOG, "planning", len(decisions), len(jobs))
 
-    def planned(job: tuple[int, Rule]) -> Array:
-        k, points = job[0], fitted[job[0], "scaled"].points
-        own = folds[k][0]
-        return problem.planned_cost(points, level, decisions[job], own.centers, scales[k, "scaled"], own.values)[0]
+    def planned(job: tuple[str, tuple[int, Rule]]) -> Array:
+        by = job[1][0], job[0]
+        values = folds[by[0]][0].values
+        return problem.planned_cost(fitted[by].points, level, decisions[job[1]], *at[by], values)[0]
 
-    costs = dict(zip(jobs, in_order(planned, jobs), strict=True))
-    entries = []
+    pairs = [(name, job) for name in planned_by for job in jobs]
+    costs = dict(zip(pairs, in_order(planned, pairs), strict=True))
+    entries: dict[str, list[Scored]] = {name: [] for name in planned_by}
     for rule in rules:
         own = [(k, simplest(k, rule)) for k in range(len(folds))]
-        realised = [problem.evaluate(decisions[job], folds[job[0]][0].outcomes, folds[job[0]][0].values) for job in own]
-        entries.append(Scored(rule, np.concatenate([costs[job] for job in own]), np.concatenate(realised)))
-    there = [entry for entry in entries if np.isfinite(entry.realised).any()]
-    return there or entries
+        realised = np.concatenate(
+            [problem.evaluate(decisions[job], folds[job[0]][0].outcomes, folds[job[0]][0].values) for job in own]
+        )
+        for name in planned_by:
+            entries[name].append(Scored(rule, np.concatenate([costs[name, job] for job in own]), realised))
+    there = {name: [one for one in own if np.isfinite(one.realised).any()] for name, own in entries.items()}
+    return there if there["scaled"] else entries
 
 
 def _chosen(problem: PlanningProblem, own: Indices) -> Indices:
@@ -198,12 +222,14 @@ def resampled(n: int, seed: int) -> list[Indices]:
 
 
 def penalized(entries: Sequence[Scored], alpha: float, caution: float, rows: Indices | slice = slice(None)) -> Array:
-    """Scores (k,), caution x bound + (1 - caution) x mean cost, plus the complexity penalty of a predicted spread."""
+    """Scores (k,), caution x bound + (1 - caution) x mean cost, plus the complexity penalty of each forest."""
     first = entries[0]
     penalty = COMPLEXITY_PENALTY / np.sqrt(len(first.realised)) * max(first.bound(alpha) - first.cost(), 0.0)
     penalty = penalty if np.isfinite(penalty) else 0.0
     scores = [caution * one.bound(alpha, rows) + (1 - caution) * one.cost(rows) for one in entries]
-    return np.array(scores) + penalty * np.array([one.rule.distribution == "scaled" for one in entries])
+    return np.array(scores) + penalty * np.array(
+        [DISTRIBUTIONS.index(one.rule.distribution or "uniform") for one in entries]
+    )
 
 
 def first_least(scores: Array, tie: float) -> int:

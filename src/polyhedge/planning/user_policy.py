@@ -97,7 +97,7 @@ class UserPolicy(DevelopedPolicy):
         broken = self._limits.broken_by(given, values)
         is_refused: Mask = ~(broken <= FEASIBLE)  # a decision that is not a number keeps nothing
         z = np.where(is_refused[:, None], np.nan, given)
-        scales = self.distribution.scales(features, centers)
+        centers, scales = self.distribution.at(features, centers)
         seen = PlanningProblem(self.problem)
         v, expected = seen.planned_cost(self.distribution.points, self.level, z, centers, scales, values)
         status = all_optimal(len(z))
@@ -137,8 +137,8 @@ def fit_user_policy(
     z, planned = _without_folds(policy, problem, few, z), np.full(len(few), np.nan)
     for own, rest in few.folds():
         distribution, at = fit_distribution("scaled", few.take(rest), seed), few.take(own)
-        scales = distribution.scales(at.X, at.centers)
-        planned[own] = seen.planned_cost(distribution.points, level, z[own], at.centers, scales, at.values)[0]
+        moved, scales = distribution.at(at.X, at.centers)
+        planned[own] = seen.planned_cost(distribution.points, level, z[own], moved, scales, at.values)[0]
     scored = Scored(Rule(), planned, seen.evaluate(z, few.outcomes, few.values))
     entry = Entry("your own policy", scored.bound(alpha), scored.cost(), 1.0)
     report = PolicyReport((entry,), alpha, 1.0, len(few), TAKEN_AS_IT_IS)

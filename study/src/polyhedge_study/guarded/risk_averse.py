@@ -100,7 +100,7 @@ def _quantiles(planner: Planner, z: Array, X: Array, centers: Array) -> Array:
     distribution, seen = planner.distribution, planner.problem
     if distribution is None or not seen.has_maxima:
         raise ValueError("Risk-averse calibration needs a cost made of pieces that are affine in the outcome.")
-    cost, scales = JointCost(seen.joint, distribution.points), distribution.scales(X, centers)
+    cost, (centers, scales) = JointCost(seen.joint, distribution.points), distribution.at(X, centers)
     ranks = np.ceil(_LEVELS * len(distribution.points) - 1e-9).astype(int) - 1
     quantiles = np.empty((len(z), len(_LEVELS)))
     for rows in cost.blocks(len(z)):

@@ -77,7 +77,7 @@ class RulePolicy(Policy):
         if self.level is None or self.planner.distribution is None:
             return planned(seen.problem, z, seen.evaluate(z, centers, values))
         own = self.planner.distribution
-        v = seen.planned_cost(own.points, self.level, z, centers, own.scales(features, centers), values)[0]
+        v = seen.planned_cost(own.points, self.level, z, *own.at(features, centers), values)[0]
         return planned(seen.problem, z, v)
 
     def state(self) -> Mapping[str, Any]:
