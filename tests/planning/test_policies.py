@@ -424,8 +424,8 @@ def test_selections_look_at_some_rows_and_distributions_for_use_at_all(monkeypat
     distribution = policy.distribution
     whole, few = (fit_distribution("scaled", part, 0).spread for part in (rows, rows.thinned(40)))
     assert len(distribution.points) == 40
-    np.testing.assert_array_equal(distribution.spread.trees.value, whole.trees.value)
-    assert len(whole.trees.value) > len(few.trees.value)
+    np.testing.assert_array_equal(distribution.spread.value, whole.value)
+    assert len(whole.value) > len(few.value)
 
 
 def test_frontier_has_both_ends_of_caution():
