@@ -117,10 +117,17 @@ class RobustDecider(SettingsEstimator):
     Examples
     --------
     >>> import numpy as np, polyhedge as ph
-    >>> X, Y = ph.data.make_synthetic(400, rng=np.random.default_rng(0))
-    >>> decider = ph.RobustDecider(ph.problems.simplex_linear([-0.08, 0.0]), random_state=0).fit(X, Y)
-    >>> decider.decide(X[:3]).z.shape
-    (3, 2)
+    >>> X, Y = ph.data.make_synthetic(600, rng=np.random.default_rng(0))
+    >>> problem, box = ph.problems.simplex_linear([-0.08, 0.0]), ph.learners.OneSidedBox()
+    >>> decider = ph.RobustDecider(problem, learner=box, random_state=0).fit(X[:400], Y[:400])
+    >>> print(decider.summary().splitlines()[0])
+    A fitted RobustDecider
+    >>> decider.decide(X[400:]).z.shape, decider.evaluate(X[400:], Y[400:]).bound_held.n
+    ((200, 2), 200)
+    >>> decider.region(X[400]).contains(decider.centers(X[400:401])), decider.at(alpha=0.2).radius_ < decider.radius_
+    (array([ True]), True)
+    >>> decider.recalibrate(X[400:500], Y[400:500]).n_calibrate_, decider.update(X[500:], Y[500:]).coverage.n
+    (100, 100)
     """
 
     model_: Model
@@ -253,12 +260,9 @@ class RobustDecider(SettingsEstimator):
         return replace(decisions.noted(model.oddities(X)), labels=model.labels(X, self._output_library))
 
     def region(self, x: Any, *, parameters: Parameters = None, labels: Labels = None) -> Region:
-        """The set of outcomes that the decision at one row guards against.
+        """The set of outcomes that the decision at one row `x` guards against.
 
-        Parameters
-        ----------
-        x : one row, of X as in `decide`.
-        parameters, labels : of this row, as in `decide`.
+        `parameters` and `labels` are those of this row, as in `decide`.
         """
         with solver_of(self):
             return self._fitted("region").region(x, parameters, labels)
@@ -267,11 +271,8 @@ class RobustDecider(SettingsEstimator):
         """For each row an outcome (N, d) at which its decision costs about its bound.
 
         With guarantee="outcome" it is the worst outcome of the set. With "cost" it illustrates: the most expensive
-        scenario of the policy at which bound and uncertain constraints hold. NaN if there is none.
-
-        Parameters
-        ----------
-        X, parameters, labels : as in `decide`.
+        scenario of the policy at which bound and uncertain constraints hold. NaN if there is none. `X`, `parameters`
+        and `labels` are as in `decide`.
         """
         with solver_of(self):
             return self._fitted("worst_outcomes").worst_outcomes(X, parameters, labels)
@@ -332,12 +333,9 @@ class RobustDecider(SettingsEstimator):
         return replace(summary, groups=groups, diagnostics=tuple(found))
 
     def measure(self, X: Any, Y: ArrayLike, *, parameters: Parameters = None, labels: Labels = None) -> RowMeasures:
-        """Bound, constraints, realised cost and regret row by row, on rows that were not used for fitting.
+        """Bound, constraints, realised cost and regret row by row, on rows `X`, `Y` that were not used for fitting.
 
-        Parameters
-        ----------
-        X, Y : as in `fit`.
-        parameters, labels : as in `decide`.
+        `parameters` and `labels` are as in `decide`.
         """
         with solver_of(self):
             return self._fitted("measure").measure(X, Y, parameters, labels)
@@ -352,9 +350,7 @@ class RobustDecider(SettingsEstimator):
     def mean_volume(self, X: Any, *, parameters: Parameters = None, labels: Labels = None) -> Volume:
         """Volume of the set, the mean over the rows that have one; over an even choice if support is known.
 
-        Parameters
-        ----------
-        X, parameters, labels : as in `decide`.
+        `X`, `parameters` and `labels` are as in `decide`.
         """
         model = self._fitted("mean_volume")
         with solver_of(self):
@@ -389,8 +385,7 @@ class RobustDecider(SettingsEstimator):
 
         Returns
         -------
-        Monitoring
-            Coverage since the last calibration; also in `monitored_`.
+        Monitoring : coverage since the last calibration; also in `monitored_`.
         """
         begun = self._fitted("update")
         outcomes = monitor.read_outcomes(begun, X, Y, bounds, radii, keys, parameters, labels)
@@ -678,6 +673,15 @@ def load(
     max_bytes : size of the unpacked model beyond which it is refused.
     verify : public key, or several: a file that none of them has signed, or that was changed since, is refused before
         anything of it is read. Without a key, the file can be from anybody.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, polyhedge as ph
+    >>> Y = np.random.default_rng(0).normal(size=(100, 2))
+    >>> decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), "precomputed", random_state=0)
+    >>> decider.fit(Y / 2, Y).save(path := tempfile.mkdtemp() + "/model.polyhedge")
+    >>> bool(np.allclose(ph.load(path).decide(Y).cost_bound, decider.decide(Y).cost_bound))
+    True
     """
     model, template, stored = read_model(path, problem=problem, trusted=trusted, max_bytes=max_bytes, verify=verify)
     split, seed, state = monitor.from_file(stored, model)

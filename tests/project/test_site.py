@@ -80,17 +80,8 @@ def test_every_public_object_has_an_example(name):
 
 
 @pytest.mark.parametrize("verb", ["decide", "evaluate", "region", "recalibrate", "update", "at", "summary"])
-def test_a_verb_of_the_decider_has_an_example(verb):
-    assert ">>>" in inspect.getdoc(getattr(ph.RobustDecider, verb))
-
-
-def test_the_reference_has_verbs_that_a_class_inherits():
-    """Those of the decider stand in classes of their own, which the reference does not show."""
-    template = (DOCS / "_templates" / "class.rst").read_text(encoding="utf-8")
-    left_out = re.search(r":inherited-members: (.*)", template)[1].split(", ")
-    owners = {c.__name__ for c in ph.RobustDecider.__mro__ for verb in ("decide", "save", "update") if verb in vars(c)}
-    assert len(owners) > 1
-    assert not owners & set(left_out)
+def test_a_verb_of_the_decider_is_in_its_example(verb):
+    assert f"decider.{verb}(" in inspect.getdoc(ph.RobustDecider)
 
 
 @pytest.mark.needs("sphinx", "numpydoc")
@@ -116,7 +107,7 @@ def test_formulas_of_the_pages_are_rendered_whole():
 
 
 def test_what_the_package_offers_is_in_the_reference():
-    modules = {"batches", "calibration", "data", "learners", "plots", "predictors", "problems", "robust", "sets"}
+    modules = {"calibration", "data", "distributed", "learners", "plots", "predictors", "problems", "robust", "sets"}
     told = {name.rsplit(".", 1)[-1] for name in PUBLIC}
     assert set(ph.__all__) - modules <= told
     assert {name for name in dir(ph) if not name.startswith("__")} == set(ph.__all__)

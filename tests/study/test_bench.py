@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from polyhedge_study.speed.policies import PLAN_REGIMES, draw_plan
 
 import polyhedge as ph
 from polyhedge.robust import decide
@@ -42,6 +41,7 @@ from polyhedge_study.speed.decisions import (
 from polyhedge_study.speed.growth import GrowthPoint, exponent, lines
 from polyhedge_study.speed.learning import METHODS, LearningMethod, LearningSettings, run_learning
 from polyhedge_study.speed.peers import Peer, PeersSettings, run_peers
+from polyhedge_study.speed.policies import PLAN_REGIMES, draw_plan
 from polyhedge_study.speed.report import decisions_grids, draw_growth, learning_grids, peers_grids, save
 from polyhedge_study.speed.rivals import RIVALS, Rival
 from shared import run as run_cli

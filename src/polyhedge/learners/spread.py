@@ -40,6 +40,7 @@ _ONE_SIZE = "one size"
 _CANDIDATES = {f"leaves of {leaf}, power {power}": (leaf, power) for leaf in (5, 20) for power in (0.5, 1.0)}
 """Leaves that follow the data and leaves that smooth; the square root of a spread, and all of it."""
 _N_FOLDS, _MIN_SAMPLES = 3, 100
+"""Folds that score a spread, and samples below which none is tried: a fold must fill several leaves."""
 _PENALTIES = 2.0
 """Times the complexity penalty of a shape: the best of several is taken, and every decision takes longer."""
 _SCORED_ROWS, _TREE_ROWS = 8, 0.5
@@ -49,10 +50,11 @@ _SCORED_ROWS, _TREE_ROWS = 8, 0.5
 @stored("spread")
 @dataclass(frozen=True, eq=False)
 class Spread(Forest):
-    """A small forest that predicts the size of residuals, relative to their mean size; see `Forest` for its arrays.
+    """A small forest that predicts the size of residuals, relative to their mean size.
 
     Attributes
     ----------
+    names, columns, fill, roots, feature, threshold, left, right, value, depth : as in `Forest`.
     power : exponent of the forest's prediction; below 1, contexts differ less.
     """
 

@@ -52,8 +52,22 @@ class Curvature(StrEnum):
     CONVEX = "convex"
 
 
+class _NamedParts:
+    """Refuses arguments without a name; a base class, so that the signature of its subclass is that of `__init__`."""
+
+    def __new__(cls, *given: Any, **parts: Any) -> Self:
+        if given:
+            raise TypeError(
+                f"A DecisionProblem is made of named parts, got {type(given[0]).__name__} without a name. Write "
+                "DecisionProblem(decision=z, cost=lambda z, u: ..., constraints=[...], n_outcomes=...). A "
+                "cvxpy.Problem does not say what is uncertain in it: hand over its variables and constraints, and the "
+                "cost as a function of the decision z and the outcome u."
+            )
+        return super().__new__(cls)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
-class DecisionProblem:
+class DecisionProblem(_NamedParts):
     r"""Choose z in Z with cost g(z, u) when the outcome u is unknown.
 
     Parameters
@@ -144,16 +158,6 @@ class DecisionProblem:
     """The formulas, read once when the problem was written."""
     made_by: tuple[Any, ...] = field(default=(), init=False, repr=False)
     """The function and its arguments that made this problem from another one, for pickles."""
-
-    def __new__(cls, *given: Any, **parts: Any) -> Self:  # noqa: D102
-        if given:
-            raise TypeError(
-                f"A DecisionProblem is made of named parts, got {type(given[0]).__name__} without a name. Write "
-                "DecisionProblem(decision=z, cost=lambda z, u: ..., constraints=[...], n_outcomes=...). A "
-                "cvxpy.Problem does not say what is uncertain in it: hand over its variables and constraints, and the "
-                "cost as a function of the decision z and the outcome u."
-            )
-        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         self._read()

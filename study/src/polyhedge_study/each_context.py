@@ -20,13 +20,12 @@ from itertools import combinations
 
 import numpy as np
 
-from polyhedge._support.tolerances import OPTIMAL, ROUNDING
-from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.decisions import Decisions, joined, statuses
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust.decide import decide
 from polyhedge.robust.routes import Route, dispatch
 from polyhedge.sets import Shape
+from polyhedge_study.inside import OPTIMAL, ROUNDING, Array, Indices, Mask
 
 Maximisers = Callable[[Array], Array]
 """Row i of the result is a maximiser over the set of context i in the direction of row i."""

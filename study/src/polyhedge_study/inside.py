@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     # Names of others must not command a terminal.
     from polyhedge._support.text import printable
 
+    # What counts as optimal, and as rounding, is one number for both.
+    from polyhedge._support.tolerances import OPTIMAL, ROUNDING
+
     # Settings and arrays are refused in the library's words; the names of array types are one set for both.
     from polyhedge._support.validation import Array, Indices, Mask, as_finite, as_rows, check_alpha, check_count
 
@@ -24,6 +27,8 @@ else:  # imported when they are first used: the help of a command waits for no s
     __getattr__, __dir__ = lazy(__name__)
 
 __all__ = [
+    "OPTIMAL",
+    "ROUNDING",
     "Array",
     "Indices",
     "Mask",

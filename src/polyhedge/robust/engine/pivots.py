@@ -19,9 +19,13 @@ from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.robust.engine.pairs import Pairs
 
 _ZERO = 1e-12
+"""A pivot up to which a tableau is singular."""
 _NEGATIVE = 1e-10
+"""Below minus this a basic quantity is negative."""
 _TIE = 1e-6
+"""Weight of the rule for ties beside the prices, in the bound of a tableau."""
 _GREEDY = 2
+"""Pivots that take the most negative pair, in multiples of the number of pairs, before the least numbers are taken."""
 _BATCH = 2**18
 """Numbers in the tableaus of one batch: they should stay in the processor's cache."""
 _MOST_PIVOTS = 20
