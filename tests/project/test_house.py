@@ -130,20 +130,20 @@ def test_no_module_is_longer_than_a_reader_keeps_in_mind() -> None:
 BUDGETS = {
     "": 3750,  # 2900 is the aim
     "data": 1500,  # 900 is the aim
-    "predictors": 1600,  # 1000 is the aim
+    "predictors": 2050,  # 1000 is the aim
     "problems": 4950,  # 3900 is the aim
     "sets": 1650,  # 1300 is the aim
     "robust": 3800,  # 3500 is the aim
-    "learners": 5600,  # 4600 is the aim
-    "planning": 4050,  # 3000 is the aim
+    "learners": 5650,  # 4600 is the aim
+    "planning": 3900,  # 3000 is the aim
     "regions": 1100,  # 900 is the aim
-    "calibration": 2500,  # 1900 is the aim
+    "calibration": 2150,  # 1900 is the aim
     "monitoring": 1500,
-    "io": 4000,  # 1500 is the aim
+    "io": 1600,  # 1500 is the aim
     "plots": 1250,  # 1000 is the aim
     "app": 5100,  # 3800 is the aim
     "distributed": 650,  # 600 is the aim
-    "integrations": 200,
+    "integrations": 150,
     "solvers": 2700,  # 2100 is the aim
     "_support": 1450,  # 900 is the aim
 }
@@ -306,11 +306,11 @@ def test_no_file_contains_an_absolute_path_of_this_machine() -> None:
 
 
 def test_nobody_asks_which_exported_shape_a_set_is() -> None:
-    """A class of one's own that fulfils the protocol works everywhere: shapes are asked what they offer."""
+    """A subclass of `Shape` works everywhere: shapes are asked what they offer. PyROS knows some kinds alone."""
     shapes = "(?:Ball|Box|Ellipsoid|Polyhedron|UnionOfBalls)"
     asked = re.compile(rf"isinstance\([^)]*\b{shapes}\b|^\w+ = \({shapes},", re.MULTILINE)
     guilty = [str(path.relative_to(PACKAGE)) for path in MODULES if asked.search(path.read_text(encoding="utf-8"))]
-    assert guilty == []
+    assert guilty == ["integrations/pyros.py"]
 
 
 def test_no_learner_asks_a_problem_for_what_its_structure_says() -> None:

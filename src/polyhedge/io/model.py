@@ -30,6 +30,7 @@ from polyhedge.solvers.program import Status
 
 FORMAT = "polyhedge model"
 FORMAT_VERSION = 4
+"""Raised when what a file holds changes: a file of another version is refused."""
 _PACKAGES = ("polyhedge", "numpy", "scipy", "scikit-learn", "cvxpy", "highspy", "clarabel", "skops")
 _DIGEST = re.compile("[0-9a-f]{64}")
 _SAME = 1e-6
