@@ -249,7 +249,7 @@ class RobustDecider(SettingsEstimator):
         if is_dask_frame(X):
             with solver_of(self):
                 lazy: Any = decide_frame(model, X, parameters, labels)
-            return lazy  # type: ignore[no-any-return]
+            return lazy
         X = model.as_rows(X)
         work = Work(n_jobs, progress if callable(progress) else lambda done, total: tell(_LOG, "deciding", done, total))
         with bar("deciding", progress is True), solver_of(self):

@@ -189,7 +189,7 @@ def split_into_parts(
     is_read = needs_training and not is_made_here(settings.predictor) and reads_columns(X)
     check_features(X, may_be_missing=is_read or predictor.takes_nan)
     if needs_training:  # one that is trained already may read predictions by these names
-        refuse_outcomes(X, problem.outcome_names, rows.Y.T)
+        refuse_outcomes(X, problem.outcome_names, list(rows.Y.T))
     is_asked = has_clock(how) or rows.groups is not None or any(part is not None for part in parts)
     about_order = [] if is_asked else order_diagnostic(X, as_they_come=in_time(how))
     if all(part is None for part in parts):

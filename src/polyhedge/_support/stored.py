@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, TypeVar, get_type_hints
 
@@ -66,7 +66,8 @@ def stored(
     """
 
     def register(cls: _Class) -> _Class:
-        if not is_dataclass(cls) or not cls.__dataclass_params__.frozen:
+        parameters = getattr(cls, "__dataclass_params__", None)
+        if parameters is None or not parameters.frozen:
             raise TypeError(
                 f"stored takes frozen dataclasses, got {cls.__name__}. Decorate it with @dataclass(frozen=True)."
             )

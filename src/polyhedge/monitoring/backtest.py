@@ -256,7 +256,7 @@ class _History:
         if rows.labels is not None:
             decider.set_params(calibration=with_values(self.calibrator, rows.labels))
         decider.set_params(split=replace(self.split, times=rows.times))
-        decider.fit(rows.features, rows.outcomes, groups=rows.groups, parameters=self.values(rows))
+        decider.fit(rows.features, rows.Y, groups=rows.groups, parameters=self.values(rows))
         return np.delete(numbers, decider.split_.calibrate)
 
     def refresh(self, decider: RobustDecider, numbers: IndexArray, learned: IndexArray) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -381,7 +380,6 @@ def recipe_of(template: Any) -> Recipe:
     return Recipe(type(template).__name__, {name: _plain(value) for name, value in kept.items()})
 
 
-@cache
 def _defaults(cls: type[Any]) -> dict[str, Any]:
     return {name: each.default for name, each in inspect.signature(cls).parameters.items()}
 
