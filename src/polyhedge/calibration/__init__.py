@@ -6,23 +6,30 @@ nothing else was chosen on the calibration split, then a new score is at most th
 ``1 - alpha``, whatever the distribution.
 """
 
-from polyhedge.calibration.by_category import ByCategory, CategoryRadii
-from polyhedge.calibration.labels import fit_labels, takes_labels
-from polyhedge.calibration.marginal import (
-    Marginal,
-    OneRadius,
-    check_groups,
-    check_labels,
-    conformal_radius,
-    coverage_law,
-    grouped_radius,
-)
-from polyhedge.calibration.online import Online, OnlineRadii
-from polyhedge.calibration.radii import Calibration, Calibrator, Radii, score_tolerance
-from polyhedge.calibration.rank import attained_rank, conformal_rank, minimum_samples
-from polyhedge.calibration.recent import Recent, RecentRadius
-from polyhedge.calibration.this_model import ThisModel, ThisModelRadius, this_model_minimum, this_model_rank
-from polyhedge.calibration.weighted import Weighted, WeightedRadii
+from typing import TYPE_CHECKING
+
+from polyhedge._support.lazy import lazy
+
+if TYPE_CHECKING:
+    from polyhedge.calibration.by_category import ByCategory, CategoryRadii
+    from polyhedge.calibration.labels import fit_labels, takes_labels
+    from polyhedge.calibration.marginal import (
+        Marginal,
+        OneRadius,
+        check_groups,
+        check_labels,
+        conformal_radius,
+        coverage_law,
+        grouped_radius,
+    )
+    from polyhedge.calibration.online import Online, OnlineRadii
+    from polyhedge.calibration.radii import Calibration, Calibrator, Radii, score_tolerance
+    from polyhedge.calibration.rank import attained_rank, conformal_rank, minimum_samples
+    from polyhedge.calibration.recent import Recent, RecentRadius
+    from polyhedge.calibration.this_model import ThisModel, ThisModelRadius, this_model_minimum, this_model_rank
+    from polyhedge.calibration.weighted import Weighted, WeightedRadii
+else:  # imported when they are first used
+    __getattr__, __dir__ = lazy(__name__)
 
 __all__ = [
     "ByCategory",

@@ -3,21 +3,26 @@
 `backtest` replays a history; it lives in `polyhedge.monitoring.backtest`, because it works with deciders.
 """
 
-from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
 
-from polyhedge.data.examples import EnergyEfficiency, ExampleTables, load_energy_efficiency, make_example
-from polyhedge.data.ordered import GroupSplit, TimeSplit
-from polyhedge.data.splits import (
-    Split,
-    as_indices,
-    digest_rows,
-    equal_rows,
-    partition_rows,
-    split_rows,
-    take_rows,
-)
-from polyhedge.data.synthetic import make_synthetic, mixing_matrix, noise_scale, synthetic_mean
+from polyhedge._support.lazy import lazy
+
+if TYPE_CHECKING:
+    from polyhedge.data.examples import EnergyEfficiency, ExampleTables, load_energy_efficiency, make_example
+    from polyhedge.data.ordered import GroupSplit, TimeSplit
+    from polyhedge.data.splits import (
+        Split,
+        as_indices,
+        digest_rows,
+        equal_rows,
+        partition_rows,
+        split_rows,
+        take_rows,
+    )
+    from polyhedge.data.synthetic import make_synthetic, mixing_matrix, noise_scale, synthetic_mean
+    from polyhedge.monitoring.backtest import backtest
+else:  # imported when they are first used
+    __getattr__, __dir__ = lazy(__name__)
 
 __all__ = [
     "EnergyEfficiency",
@@ -39,10 +44,3 @@ __all__ = [
     "synthetic_mean",
     "take_rows",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name != "backtest":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # Deciders are made from data, not the other way round: looked up when it is asked for.
-    return import_module("polyhedge.monitoring.backtest").backtest

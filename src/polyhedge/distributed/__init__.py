@@ -1,8 +1,15 @@
 """Decisions for more rows than fit into memory: Dask data frames, and Parquet files in blocks of rows."""
 
-from polyhedge.distributed.dask_frames import decide_frame, distributed_radius, is_dask_frame
-from polyhedge.distributed.parquet import decide_parquet
-from polyhedge.distributed.row_table import decide_rows
+from typing import TYPE_CHECKING
+
+from polyhedge._support.lazy import lazy
+
+if TYPE_CHECKING:
+    from polyhedge.distributed.dask_frames import decide_frame, distributed_radius, is_dask_frame
+    from polyhedge.distributed.parquet import decide_parquet
+    from polyhedge.distributed.row_table import decide_rows
+else:  # imported when they are first used
+    __getattr__, __dir__ = lazy(__name__)
 
 __all__ = [
     "decide_frame",

@@ -1,11 +1,18 @@
 """Set x problem -> decision: the worst case, the dual counterpart, column-and-constraint generation."""
 
-from polyhedge.decisions import Decisions
-from polyhedge.robust.adversary import Adversary, WorstCase
-from polyhedge.robust.counterpart import Counterpart
-from polyhedge.robust.decide import decide
-from polyhedge.robust.nominal import decide_knowing
-from polyhedge.robust.scenarios import decide_by_scenarios
+from typing import TYPE_CHECKING
+
+from polyhedge._support.lazy import lazy
+
+if TYPE_CHECKING:
+    from polyhedge.decisions import Decisions
+    from polyhedge.robust.adversary import Adversary, WorstCase
+    from polyhedge.robust.counterpart import Counterpart
+    from polyhedge.robust.decide import decide
+    from polyhedge.robust.nominal import decide_knowing
+    from polyhedge.robust.scenarios import decide_by_scenarios
+else:  # imported when they are first used
+    __getattr__, __dir__ = lazy(__name__)
 
 __all__ = [
     "Adversary",

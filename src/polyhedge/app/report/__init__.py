@@ -1,33 +1,40 @@
 """Pages: one self-contained HTML file each, for readers who have nothing but a browser."""
 
-from polyhedge.app.report.model import ModelDetails, model_page, model_report
-from polyhedge.app.report.over_time import backtest_report, followed_report
-from polyhedge.app.report.page import (
-    Block,
-    Card,
-    Cards,
-    Cell,
-    Chart,
-    Code,
-    Column,
-    Drawing,
-    Facts,
-    Figures,
-    Heading,
-    Missing,
-    Note,
-    Page,
-    Picture,
-    Points,
-    Section,
-    Table,
-    Text,
-    as_svg,
-    plotly_library,
-    settings_for_pages,
-    write_page,
-)
-from polyhedge.app.report.pictures import draw
+from typing import TYPE_CHECKING
+
+from polyhedge._support.lazy import lazy
+
+if TYPE_CHECKING:
+    from polyhedge.app.report.model import ModelDetails, model_page, model_report
+    from polyhedge.app.report.over_time import backtest_report, followed_report
+    from polyhedge.app.report.page import (
+        Block,
+        Card,
+        Cards,
+        Cell,
+        Chart,
+        Code,
+        Column,
+        Drawing,
+        Facts,
+        Figures,
+        Heading,
+        Missing,
+        Note,
+        Page,
+        Picture,
+        Points,
+        Section,
+        Table,
+        Text,
+        as_svg,
+        plotly_library,
+        settings_for_pages,
+        write_page,
+    )
+    from polyhedge.app.report.pictures import draw
+else:  # imported when they are first used
+    __getattr__, __dir__ = lazy(__name__)
 
 __all__ = [
     "Block",
