@@ -15,7 +15,7 @@ import pytest
 import polyhedge as ph
 
 PACKAGE = Path(ph.__file__).parent
-MOST = {"fit": 62, "decide": 34}
+MOST = {"fit": 55, "decide": 32}
 """Modules whose functions are called."""
 
 
