@@ -1,8 +1,6 @@
 """What crosses the border of the decider: groups, names and levels; nothing goes wrong in silence."""
 
 import itertools
-import json
-import zipfile
 
 import numpy as np
 import pandas as pd
@@ -22,7 +20,6 @@ from polyhedge.app import cli
 from polyhedge.app.report.facets import promise_in_words
 from polyhedge.app.report.model import model_report
 from polyhedge.app.rows import order_outcomes
-from polyhedge.io.archive import pack
 from polyhedge.learners import (
     Auto,
     Certified,
@@ -112,18 +109,6 @@ class TestLevel:
         robust.save(tmp_path / "m.polyhedge")
         assert ph.load(tmp_path / "m.polyhedge").calibrations_ == robust.calibrations_
         assert "for alpha 0.4 from 120 rows" in str(ph.inspect_model(tmp_path / "m.polyhedge"))
-
-    def test_the_one_level_of_an_older_file_is_that_of_its_radii(self, tmp_path):
-        robust = decider(alpha=0.2).fit(CENTERS, Y)
-        robust.save(tmp_path / "new.polyhedge")
-        with zipfile.ZipFile(tmp_path / "new.polyhedge") as archive:
-            members = {name: archive.read(name) for name in archive.namelist() if name != "digest.txt"}
-        state = json.loads(members["model.json"])
-        state["schema"], state["alpha"] = 2, state["calibrations"][0].pop()
-        members["model.json"] = json.dumps(state).encode()
-        (tmp_path / "old.polyhedge").write_bytes(pack(members))
-        assert ph.load(tmp_path / "old.polyhedge").calibrations_ == robust.calibrations_
-        assert ph.inspect_model(tmp_path / "old.polyhedge").alpha == 0.2
 
     def test_nothing_that_is_set_after_fit_changes_what_was_fitted(self, tmp_path):
         settings = {"learner": Descent(n_steps=3), "random_state": 5, "split": (0.4, 0.3, 0.3)}
