@@ -542,7 +542,7 @@ def expected_cost_diagnostic(expected: Array, realised: Array, groups: Any = Non
         Code.EXPECTED_COST,
         f"decisions cost {realised_mean:.4g} in the mean, {abs(realised_mean - expected_mean):.3g} {more} than the "
         f"{expected_mean:.4g} that was expected ({_alarm()}). The bound does not depend on it, but the residuals of "
-        "these rows are unlike those that the policy was made of. Refresh on newer rows, or fit anew.",
+        "these rows are unlike those that the policy was made of. Refresh on newer rows, or fit again.",
     )
 
 

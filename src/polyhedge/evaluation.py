@@ -293,7 +293,7 @@ class RowMeasures:
     has_promise : (N,) False there, and where a row has a bound that is not promised.
     constraint_names : of the uncertain constraints.
     complaint : what went wrong in deciding.
-    cost_unit : in which costs are counted; empty where nobody said.
+    cost_unit : in which costs are counted; empty if unknown.
     """
 
     inside: Mask

@@ -651,10 +651,10 @@ def _warn_if_fitted(predictor: Any) -> None:
         return
     if get_tags(predictor).requires_fit:
         warn(
-            Code.FITTED_ANEW,
-            f"The predictor {type(predictor).__name__} is fitted already, but a copy of it is fitted anew on the "
+            Code.REFITTED,
+            f"The predictor {type(predictor).__name__} is fitted already, but a copy of it is fitted again on the "
             "training rows. To use it as it is, pass FrozenEstimator(model), and keep the rows that it has seen out of "
-            "fit's X; to fit it anew without this warning, pass sklearn.base.clone(model).",
+            "fit's X; to fit it again without this warning, pass sklearn.base.clone(model).",
             stacklevel=5,
             category=SettingWarning,
         )

@@ -479,7 +479,7 @@ def guarantee_of(model: Model) -> str:
         why = f"the default for a problem with parameters, because it needs nothing of the values of {names}"
         other = f'guarantee="cost" has lower bounds as a rule, and needs {together}'
     elif problem.uncertain_constraints is not None and not takes_margins(problem):
-        why = "the default for uncertain constraints beside a cost that is no sum of maxima affine in the outcome"
+        why = "the default for uncertain constraints with a cost that is no sum of maxima affine in the outcome"
         other = 'guarantee="cost" needs such a cost, a learner or a policy of your own'
     is_asked = model.record.settings.get("guarantee", "None") != "None"
     return f'"{model.guarantee}", {"as asked" if is_asked else why}. {other}.'

@@ -42,7 +42,7 @@ def test_a_fitted_predictor_is_fitted_anew_with_a_warning_that_names_the_way_out
         model.fit(X[:50], Y[:50])
         with pytest.warns(UserWarning, match=r"is fitted already, .*pass FrozenEstimator\(model\)") as caught:
             decider(predictor=model).fit(X[50:], Y[50:])
-        assert "Fitted anew" in codes(caught)
+        assert "Refitted" in codes(caught)
         decider(predictor=clone(model)).fit(X[50:], Y[50:])
     decider(predictor=FrozenEstimator(model)).fit(X[50:], Y[50:])
 

@@ -193,7 +193,7 @@ class TestKeys:
         fresh.to_csv(data, index=False)
         run("decide", model, data, "--out", out, "--key", "id")
         fresh.assign(id=fresh["id"].astype(float)).to_csv(data, index=False)
-        assert "computed anew" not in run("update", model, data, "--key", "id")
+        assert "recomputed" not in run("update", model, data, "--key", "id")
         fresh.assign(id=[0, 1, None, 3, 4, 5]).to_csv(data, index=False)
         told = run("update", model, data, "--key", "id", code=2)
         assert "The column id must name every row, but 1 row(s) have no name, the first is row 3" in " ".join(

@@ -275,7 +275,7 @@ class TestNotedDecisions:
         run("decide", model, data, "--out", out, "--key", "id")
         before = pd.read_csv(out)["cost_bound"]
         told = run("update", model, data, "--key", "id")
-        assert "computed anew" not in told
+        assert "recomputed" not in told
         assert "0 of 8" not in run("monitor", model, "--out", str(tmp_path / "page.html"))
         page = (tmp_path / "page.html").read_text(encoding="utf-8")
         assert "Coverage over time" in page

@@ -341,7 +341,7 @@ def test_what_is_ones_own_is_told_drawn_and_followed_like_any_other(family: Regi
             asked()
     with pytest.raises(AttributeError, match=r'There was no selection of policies\. Use guarantee="cost"'):
         _ = decider.policy_
-    with pytest.raises(ValueError, match=f"residuals of its own predictor, .*: it is {family.made_of}. Fit it anew"):
+    with pytest.raises(ValueError, match=f"residuals of its own predictor, .*: it is {family.made_of}. Fit it again"):
         decider.refresh(X[40:], Y[40:])
     decided = decider.decide(X[100:])
     coverage = decider.update(X[100:], Y[100:], bounds=decided).coverage

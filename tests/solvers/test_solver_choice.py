@@ -129,7 +129,7 @@ def test_a_time_limit_counts_for_each_solve_of_a_program_that_is_kept() -> None:
         solver = LinearSolver(_knapsack())
     for _ in range(3):
         spent = solver.highs.getRunTime()  # HiGHS ends a run where the seconds of all runs are more than its limit
-        solver.solve_anew()
+        solver.solve_cold()
         assert solver.highs.getOptionValue("time_limit")[1] == pytest.approx(spent + 50, abs=1e-9, rel=0)
     assert spent > 0
 

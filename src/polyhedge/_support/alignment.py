@@ -72,9 +72,9 @@ def select_columns(table: Any, names: Sequence[str], what: str, *, exactly: bool
     missing = [name for name in wanted if name not in own]
     extra = [name for name in own if name not in wanted]
     if missing or (exactly and extra):
-        said = [f"missing: {listed(missing)}"] * bool(missing) + [f"not known: {listed(extra)}"] * bool(extra)
+        text = [f"missing: {listed(missing)}"] * bool(missing) + [f"not known: {listed(extra)}"] * bool(extra)
         raise ValueError(
-            f"{what} must have the column(s) {listed(wanted)}, got {listed(own)} ({'; '.join(said)}). Rename its "
+            f"{what} must have the column(s) {listed(wanted)}, got {listed(own)} ({'; '.join(text)}). Rename its "
             "columns, or pass an array to have them taken in their order."
         )
     twice = sorted({name for name in wanted if wanted.count(name) > 1 or own.count(name) > 1})
@@ -103,7 +103,7 @@ def check_same_rows(tables: Mapping[str, Any]) -> None:
     for name, index in indexed[1:]:
         first, expected = indexed[0]
         if len(index) != len(expected) or index.equals(expected):
-            continue  # a wrong number of rows is told by who counts them
+            continue  # a wrong number of rows is an error of the caller
         pairs = enumerate(zip(expected.tolist(), index.tolist(), strict=True))
         for row, (a, b) in pairs:
             if a != b and not (a != a and b != b):  # two missing labels are the same

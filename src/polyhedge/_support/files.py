@@ -1,6 +1,6 @@
 """Files that appear whole or not at all: every file of the library is written here.
 
-What is written goes into a hidden file beside the target, to the disk, and then under its name. The hidden file is
+What is written goes into a hidden file next to the target, to the disk, and then under its name. The hidden file is
 locked while its writer lives; the next writer in the folder removes those whose lock is free, which a kill has left.
 """
 
@@ -229,7 +229,7 @@ def _make_folders(folder: Path) -> None:
 
 
 def _begin_file(target: Path) -> tuple[Path, int]:
-    """A new file beside the target, empty and locked, with the target's permissions."""
+    """A new file next to the target, empty and locked, with the target's permissions."""
     try:
         old = target.stat()
     except FileNotFoundError:
@@ -256,7 +256,7 @@ def _begin_folder(part: Path) -> int | None:
 
 
 def _locked(target: Path, begin: Callable[[Path], int | None]) -> tuple[Path, int]:
-    """Something new beside the target, and what holds its lock."""
+    """Something new next to the target, and what holds its lock."""
     for _ in range(_TRIES):
         part = target.with_name(f".polyhedge-{secrets.token_hex(8)}.part")
         handle = begin(part)

@@ -1,4 +1,4 @@
-"""Data frames of whichever library the caller uses, told apart by narwhals; pandas is what everything works with."""
+"""Data frames of whichever library the caller uses, distinguished by narwhals; pandas is what everything works with."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 BACKENDS = ("pandas", "polars", "pyarrow", "modin", "cudf")
 """Libraries whose frames come out: those that narwhals knows and that keep rows in memory."""
 _INDEXED = ("pandas", "modin", "cudf")
-# Most rows are of these, and are told without narwhals, which takes longer to import than a row takes to decide.
+# Most rows are of these, and are recognised without narwhals, which takes longer to import than a row takes to decide.
 _PLAIN = ("builtins", "numpy", "scipy", "pandas")
 
 
@@ -167,7 +167,7 @@ def as_frame(columns: Mapping[str, Any], backend: str, index: Any = None) -> Any
     return nw.from_dict(dict(columns), backend=backend).to_native()
 
 
-def as_html(said: str, frame: Any, more: str = "") -> str:
+def as_html(text: str, frame: Any, more: str = "") -> str:
     """A sentence, a table of a pandas frame, and a closing line: what a notebook shows."""
     table: str = frame.to_html(na_rep="", float_format="{:.4g}".format, border=0)
-    return "".join([f"<p>{escape(said)}</p>" if said else "", table, f"<p>{escape(more)}</p>" if more else ""])
+    return "".join([f"<p>{escape(text)}</p>" if text else "", table, f"<p>{escape(more)}</p>" if more else ""])

@@ -18,7 +18,7 @@ def as_finite(values: ArrayLike, name: str, *, ndim: int) -> Array:
     try:
         array = np.asarray(values)
         if array.dtype.kind in "mM":
-            raise TypeError("times have no unit that a cost could be told in")
+            raise TypeError("times have no unit that a cost could have")
         is_complex = array.dtype.kind == "c"  # of which NumPy would take the real part with a warning
         array = np.asarray(array, dtype=None if is_complex else np.float64)
     except (TypeError, ValueError) as error:

@@ -28,7 +28,7 @@ class Code(StrEnum):
     NO_FOLDS = "No folds"
     NO_TIMES = "No times"
     GUARANTEE = "Guarantee"
-    FITTED_ANEW = "Fitted anew"
+    REFITTED = "Refitted"
     UNKNOWN_CATEGORY = "Unknown category"
     FEW_IN_CATEGORY = "Few in a category"
     LARGE_FILE = "Large file"

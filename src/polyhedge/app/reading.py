@@ -73,7 +73,7 @@ def read_table(
     separator : character between values; by default the one of comma, semicolon, tab and bar that fits.
     encoding : of the text; by default UTF-8 (also 16 with a byte-order mark), else Windows-1252.
     decimal : "." or ","; by default found out from the numbers.
-    missing : more words that stand for a missing value, besides the usual ones (empty, NA, NaN, null, ?, -).
+    missing : more words that stand for a missing value, in addition to the usual ones (empty, NA, NaN, null, ?, -).
     max_values : rows times columns beyond which a table is refused; it may have its square root of columns.
 
     Returns

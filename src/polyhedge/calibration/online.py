@@ -273,7 +273,7 @@ class OnlineRadii(Radii):
         )
 
     def excess(self, delay: int = 0) -> float:
-        """Of T rows at most alpha T plus so many are missed, for any sequence of outcomes, where levels are followed.
+        """Of T rows at most alpha T plus so many are missed, for any sequence of outcomes, where the level is updated.
 
         `delay` is the most other outcomes that became known between the decision of a row and its own outcome.
         """

@@ -163,7 +163,7 @@ class Radii:
 
     @property
     def n_rows(self) -> int:
-        """How many outcomes they have followed."""
+        """How many outcomes they have taken in."""
         return 0
 
     def at(self, rows: Rows) -> Array:
@@ -186,7 +186,7 @@ class Radii:
         """The radii for another level, from the same calibration rows; a ValueError if these are not kept."""
         raise ValueError(
             f"Radii that are kept for one level cannot be read at another, got those of kind {self.kind!r}: they "
-            "follow outcomes, or have no at_level. Set alpha and recalibrate on fresh rows, or fit anew."
+            "follow outcomes, or have no at_level. Set alpha and recalibrate on fresh rows, or fit again."
         )
 
     def updated(self, scores: ArrayLike, issued: ArrayLike | None = None) -> Self:

@@ -159,8 +159,8 @@ def mixing_matrix(n_outcomes: int = 2, *, cross: float = 0.02) -> Array:
     d = check_count(n_outcomes, "n_outcomes", minimum=1)
     (first, link), (_, second) = _BLOCK
     diagonal = np.where(np.arange(d) % 2 == 0, first, second)
-    beside = np.where(np.arange(d - 1) % 2 == 0, link, cross)
-    return np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1)
+    neighbours = np.where(np.arange(d - 1) % 2 == 0, link, cross)
+    return np.diag(diagonal) + np.diag(neighbours, 1) + np.diag(neighbours, -1)
 
 
 def _check_mixing(mixing: ArrayLike, d: int) -> Array:

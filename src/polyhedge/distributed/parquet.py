@@ -54,7 +54,7 @@ def decide_parquet(
 
     A block of rows is read, decided and written at a time, in the order of the file. A folder gives a folder with a
     file of the same name for each of its files. The target appears under its name when it is whole: a run that is
-    killed leaves at most a hidden file or folder beside it, `.polyhedge-*.part`, which the next run removes.
+    killed leaves at most a hidden file or folder next to it, `.polyhedge-*.part`, which the next run removes.
 
     Parameters
     ----------

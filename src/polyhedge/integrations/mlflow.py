@@ -51,7 +51,7 @@ def log_model(decider: RobustDecider, name: str = "decider", **options: Any) -> 
 
 
 def decider_model() -> Any:
-    """What MLflow keeps in memory: reads the model file beside it, and answers rows with frames of decisions."""
+    """What MLflow keeps in memory: reads the model file next to it, and answers rows with frames of decisions."""
     from mlflow.pyfunc import PythonModel
 
     class DeciderModel(PythonModel):

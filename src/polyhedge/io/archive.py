@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, cast
 
 MAX_BYTES = 128 * 2**20
-"""Unpacked size that `load` accepts unless told otherwise; it takes three times as much memory while it is read."""
+"""Unpacked size that `load` accepts by default; it takes three times as much memory while it is read."""
 _JSON_SHARE = 16
 """One part in so many may be JSON, which takes far more memory when it is read than arrays do."""
 _PACKED_FREELY = 4
@@ -66,10 +66,10 @@ def pack(members: Mapping[str, bytes], sign: Callable[[str], bytes] | None = Non
     b'{}'
     """
     digest = digest_of(members)
-    beside = {_DIGEST: digest.encode()} | ({} if sign is None else {_SIGNATURE: sign(digest)})
+    seals = {_DIGEST: digest.encode()} | ({} if sign is None else {_SIGNATURE: sign(digest)})
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in {**members, **beside}.items():
+        for name, content in {**members, **seals}.items():
             # A fixed date: the same model gives the same bytes.
             archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
     return stream.getvalue()

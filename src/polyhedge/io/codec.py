@@ -71,7 +71,7 @@ class _Encoder:
         self.external = {id(value): name for name, value in external.items()}
         self.objects: list[Any] = []
         self.members: dict[str, bytes] = {}
-        # The objects are kept beside their references, because a number of `id` may be given to another one otherwise.
+        # The objects are kept next to their references, because a number of `id` may be given to another one otherwise.
         self.references: dict[int, tuple[Any, int]] = {}
 
     def value(self, item: Any, where: str) -> Any:

@@ -93,8 +93,8 @@ def signature_of(digest: str, key: Key) -> bytes:
     if not isinstance(private, ed25519.Ed25519PrivateKey):
         raise ValueError("sign must be a private Ed25519 key. Make one with: polyhedge keygen KEY")
     public = private.public_key().public_bytes_raw()
-    said = {"public_key": public.hex(), "signature": private.sign(_PURPOSE + digest.encode()).hex()}
-    return json.dumps(said).encode()
+    text = {"public_key": public.hex(), "signature": private.sign(_PURPOSE + digest.encode()).hex()}
+    return json.dumps(text).encode()
 
 
 def read_signature(member: bytes | None) -> Signature | None:
@@ -102,8 +102,8 @@ def read_signature(member: bytes | None) -> Signature | None:
     if member is None:
         return None
     try:
-        said = json.loads(member)
-        made = Signature(bytes.fromhex(said["public_key"]), bytes.fromhex(said["signature"]))
+        text = json.loads(member)
+        made = Signature(bytes.fromhex(text["public_key"]), bytes.fromhex(text["signature"]))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelFileError("The signature of the file is damaged. Get the file again from its author.") from error
     if (len(made.public_key), len(made.value)) != (32, 64):

@@ -8,7 +8,7 @@ because each of them is a set, and decisions for many contexts are fast for one 
 
 The shape stays as it was learned. Candidates are forests with two sizes of leaves and two powers of their predictions.
 Each is fitted without a fold and predicts it; the mean cost at the radius of the scaled scores is its score. A spread
-saves little beside the noise of few rows: it is scored on many more rows than a shape is learned from.
+saves little compared with the noise of few rows: it is scored on many more rows than a shape is learned from.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ The schema, which anybody may query::
 `decision` and `outcome` are JSON objects by name, `decided` and `known` times in UTC. `score` is the least radius at
 which the outcome would have been covered, and a row is missed where score > radius. `origin` says where the radius
 comes from: "given" with the outcome, "log" from the decision that was noted under this key, "computed" by the model, or
-"followed" from the rows before (then it is NULL). `cost` is the realised cost of the noted decision; NULL if none was
+"online" from the rows before (then it is NULL). `cost` is the realised cost of the noted decision; NULL if none was
 noted. Rows of one `batch` were fed together. `about` holds the digest of the calibration that the scores
 belong to. The state of a model is what replaying the rows in the order of `position` makes of the model file: the
 database holds no other state that could disagree with it.
@@ -108,7 +108,7 @@ class OutcomeLog:
         n_known = model.radii.n_rows
         if logged_digest != digest and n_known:
             raise ValueError(
-                f"{self.path} replays all outcomes on the model as it was before them, and this one has followed "
+                f"{self.path} replays all outcomes on the model as it was before them, and this one has taken in "
                 f"{n_known} already. Open it with the file that was saved before any outcome; follow(log) then "
                 "takes over what the log knows."
             )
@@ -291,7 +291,7 @@ def _radius(given: float | None, noted: float | None, computed: float | None) ->
         return given, "given"
     if noted is not None:
         return noted, "log"
-    return computed, "followed" if computed is None else "computed"
+    return computed, "online" if computed is None else "computed"
 
 
 def _model_of(fitted: Any) -> Model:

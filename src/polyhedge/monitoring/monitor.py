@@ -266,8 +266,8 @@ def check_log(log: Any, model: Model, state: MonitoringState | None = None, outc
     """Raise if a log belongs to another calibration, or if it cannot take these outcomes."""
     if outcomes is not None and outcomes.keys is None:
         raise ValueError("A log needs keys, one for each row: they find what was decided. Give keys=.")
-    has_followed = model.radii.n_rows > 0  # then the last entry stands for the outcomes since
-    if log.model.trail != (model.trail[:-1] if has_followed else model.trail):
+    has_outcomes = model.radii.n_rows > 0  # then the last entry stands for the outcomes since
+    if log.model.trail != (model.trail[:-1] if has_outcomes else model.trail):
         raise ValueError(
             "This log belongs to another calibration of the decider: its scores are not this one's. Begin a new "
             "one, OutcomeLog(path, decider), after each fit, recalibrate and refresh."

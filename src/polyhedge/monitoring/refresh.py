@@ -153,7 +153,7 @@ def _same_predictor(predictor: Any, model: Model, seed: int) -> Callable[[], Pre
     is_ours = predictor is None or is_auto(predictor) or is_made_here(predictor)
     if model.schema is not None and not is_ours and not is_same:
         raise ValueError(
-            f"This decider reads raw columns by the predictor that fit has made, and refresh fits that one anew, got "
+            f"This decider reads raw columns by the predictor that fit has made, and refresh fits that one again, got "
             f"predictor={predictor!r} since. Call fit to take another predictor."
         )
     fitted: Any = model.family.predictor
@@ -243,4 +243,4 @@ def _keeps_predictor(
             f"the predictor from before was better, and could not stay because {n_known} calibration rows trained it. "
             f"Its {errors}. Leave these rows out."
         )
-    return [Diagnostic(Code.REFRESH, f"{Code.REFRESH}: {text} Bring more rows to train on, or fit anew.")], not n_known
+    return [Diagnostic(Code.REFRESH, f"{Code.REFRESH}: {text} Bring more rows to train on, or fit again.")], not n_known

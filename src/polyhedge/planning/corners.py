@@ -64,7 +64,7 @@ class MovingProgram:
     ) -> MovingProgram:
         """The program whose costs move by (n, q) with theta - origin, with rows of length 1.
 
-        Lengths are those in the units of a frame (its origin does not count): decisions stand beside costs in a row,
+        Lengths are those in the units of a frame (its origin does not count): decisions stand next to costs in a row,
         and a length of both would depend on the user's units.
         """
         A, units = scaled(program.A, frame.rows, frame.columns).toarray(), frame.columns
@@ -179,7 +179,7 @@ class Corners:
 
     def _first(self, solver: LinearSolver) -> _Corner | None:
         """The corner at which HiGHS ends; None where its program has none."""
-        solution, active = solver.solve_anew(), solver.active_rows()
+        solution, active = solver.solve_cold(), solver.active_rows()
         if not solution.status.has_solution or active is None:
             return None
         program = self.program

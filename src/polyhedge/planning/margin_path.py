@@ -58,7 +58,7 @@ _DETAILS = {
     Status.REFUSED: "No decision keeps the uncertain constraints at the prediction, not even without a margin",
     Status.FAILED: "The policy has no decision there. Check the constraints and the prediction",
 }
-"""What is said of a row whose plan is not the best that there is."""
+"""Note for a row whose policy is not optimal."""
 
 
 @stored("policy with margins")

@@ -174,7 +174,7 @@ def fit_margins(
         planner = replace(_with(bare, all_cuts, np.median(contexts, axis=0)), problem=problem.relaxed)
         z, _ = planner.at(contexts[own], scales[own], margins[own], values[own], n_jobs=1)
         own, z = own[np.isfinite(z).all(axis=1)], z[np.isfinite(z).all(axis=1)]
-        if not len(own):  # no row has a decision: its failure is told where it is decided
+        if not len(own):  # no row has a decision: its status says so
             break
         is_open[:] = False
         for k, (cost, risk, sizes) in enumerate(risks):

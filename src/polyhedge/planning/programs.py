@@ -31,7 +31,7 @@ from polyhedge.solvers.solve import solve
 _PART = 64
 """Rows that one solver takes, one after the other."""
 _MOSTLY_FIXED = 2.0**-7
-"""Share of costs up to which what is decided counts as little beside what is fixed: solvers tell nine digits."""
+"""Share of costs up to which what is decided counts as little next to what is fixed: solvers tell nine digits."""
 _WALKED = 2**16
 """Rows that walk together: all that end at a corner are looked at in one go."""
 _TIE = 1e-6
@@ -39,7 +39,7 @@ _TIE = 1e-6
 _NO_SLOPE = 1e-13
 """Share of the largest slope of a decision below which others are what rounding left of 0.
 
-Units would blow a row of such slopes up to 1e11 beside others of 1, and HiGHS would end without an answer."""
+Units would blow a row of such slopes up to 1e11 next to others of 1, and HiGHS would end without an answer."""
 # Halvings of the segment: 2^-24 of its length is below what a solver would tell apart.
 _HALVINGS = 24
 # Halvings after which rows whose least cost is known by then are left alone: nine of ten after the first of these.
@@ -236,7 +236,7 @@ def _program_of(problem: DecisionProblem, cuts: Cuts) -> _Program:
 
 
 class _Program:
-    """Any convex or mixed-integer program, made anew for each row."""
+    """Any convex or mixed-integer program, made for each row."""
 
     def __init__(self, problem: DecisionProblem, cuts: Cuts) -> None:
         self.program, self.columns = problem.feasible.program, problem.feasible.z_columns

@@ -214,7 +214,7 @@ class JointCost:
     def _pieces(self, v: Array, w: Array) -> list[Array]:
         """All pieces, those that depend on more than a few of all outcomes by one product.
 
-        Its last bits hang on the other rows: enough to say which differences are none, not for what rows are told.
+        Its last bits hang on the other rows: enough to say which differences are none, not for the figures of a row.
         """
         many = [k for k, own in enumerate(self._columns) if own and v.shape[2] < _COLUMNS_A_PRODUCT * len(own)]
         sides = np.concatenate([v[:, many], w[:, many, None]], axis=2).swapaxes(0, 1).reshape(-1, v.shape[2] + 1)

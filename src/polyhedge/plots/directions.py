@@ -21,7 +21,7 @@ __all__ = ["cost_directions", "cost_slopes", "directions_around"]
 _MOST_ROWS = 300
 """Rows whose decisions are looked at: their directions are few, and a picture must not take minutes."""
 _MOST_DIRECTIONS = 6
-"""More arrows could not be told apart."""
+"""More arrows could not be distinguished."""
 # Directions closer than this angle are one to the eye.
 _ANGLE = np.deg2rad(6.0)
 _STEP = 1e-6

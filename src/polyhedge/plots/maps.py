@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["decision_map"]
 
-# A feature of so few values is drawn at these alone, and so many features are told where they are held.
+# A feature of so few values is drawn at these alone, and the values of so many other features are printed.
 _FEW, _MOST_HELD = 2, 6
 
 

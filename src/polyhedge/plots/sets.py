@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["regions", "residual_pairs", "residual_set", "sets_over_residuals"]
 
-# Ten pairs: the most that can be told apart on a screen.
+# Ten pairs: the most that can be distinguished on a screen.
 _MOST_OUTCOMES = 5
 # More dots hide one another and make vector files large.
 _MOST_DOTS = 3000

@@ -205,7 +205,7 @@ def _number_of_products(given: int | None, overage: ArrayLike, underage: ArrayLi
     if given is None and not sizes:
         if np.ndim(overage) or np.ndim(underage):
             return 1
-        raise ValueError("The number of products must be told: give one cost for each, their names, or n_outcomes.")
+        raise ValueError("The number of products must be known: give one cost for each, their names, or n_outcomes.")
     return sizes[0] if given is None else given
 
 

@@ -180,5 +180,5 @@ class RegionFamily:
         """The same around another predictor."""
         raise ValueError(
             "What guards decisions was made for the residuals of its own predictor, and does not say how to leave it: "
-            f"it is {self.made_of}. Fit it anew."
+            f"it is {self.made_of}. Fit it again."
         )

@@ -217,7 +217,7 @@ class LinearSolver:
         else:
             self.highs.clearSolver()
 
-    def solve_anew(self) -> Solution:
+    def solve_cold(self) -> Solution:
         """Solve as if it were the first time: the answer depends on the present numbers alone."""
         self.forget()
         return self.solve()

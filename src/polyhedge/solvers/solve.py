@@ -84,7 +84,7 @@ class _Rest:
         with np.errstate(invalid="ignore"):
             size = np.where(np.isfinite(program.b), np.abs(program.b), 0.0) + terms
             b = program.b - reach
-        # What is left of a difference is no more than rounding where it is that small beside its terms.
+        # What is left of a difference is no more than rounding where it is that small next to its terms.
         b = np.where(np.abs(b) <= ROUNDING * size, 0.0, b)
         A = sp.csr_array(program.A[:, self.columns])
         kept, cones, self.broken = np.ones(m, dtype=bool), [], 0.0

@@ -120,7 +120,7 @@ def fit(
         str | None,
         typer.Option(
             help="cost: the lowest bound for the decision taken. outcome: a set guards every decision at once. By "
-            "default cost, unless --learner is given, the problem has parameters, or uncertain constraints beside a "
+            "default cost, unless --learner is given, the problem has parameters, or uncertain constraints with a "
             "cost that is no sum of maxima of affine functions."
         ),
     ] = None,
@@ -226,7 +226,7 @@ def fit(
     )
     try:
         with progress("fitting"), catch_warnings():
-            for kind in (DiagnosticWarning, SettingWarning):  # told below, with those of the table
+            for kind in (DiagnosticWarning, SettingWarning):  # printed below, with those of the table
                 simplefilter("ignore", kind)
             decider.fit(rows.X, outcome_frame(decided, rows.Y, names), groups=rows.groups, parameters=rows.parameters)
             held_out = rows.take(decider.split_.held_out)

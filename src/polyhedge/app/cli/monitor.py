@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from polyhedge.monitoring.monitor import Monitoring
     from polyhedge.predictors.table import Table
 
-LogFile = Annotated[Path | None, typer.Option(help="SQLite database; MODEL.outcomes.db beside the model by default.")]
+LogFile = Annotated[Path | None, typer.Option(help="SQLite database; MODEL.outcomes.db next to the model by default.")]
 KeyColumn = Annotated[
     str | None,
     typer.Option(
@@ -70,7 +70,7 @@ def update(
 ) -> None:
     """Note outcomes that became known, and say whether the promise still holds.
 
-    What came is kept in a database beside the model. A row counts against the bound that polyhedge decide --key noted
+    What came is kept in a database next to the model. A row counts against the bound that polyhedge decide --key noted
     for it; where none was noted, the bound is computed from the model. Rows that are in the database already
     are left as they are, so that a command that was killed can simply be run again. The alarm may be looked at after
     every row: on rows like the calibration rows it is ever raised with probability at most 0.01.
@@ -108,15 +108,15 @@ def monitor(
         raise FileNotFoundError(f"There is no database {path}. Write one with polyhedge update.")
     page = None if out is None else check_writable(out)
     outcomes = log_of(model, log, opening.model(model).model_)
-    now, followed = outcomes.replay()
+    now, monitored = outcomes.replay()
     if page is not None:
-        from polyhedge.app.report import followed_report
+        from polyhedge.app.report import monitoring_report
 
         unit = (now.problem.units or {}).get("cost", "")
-        title, told = f"Bounds of {model.name}", outcomes.diagnostics()
-        text = followed_report(title, followed, outcomes.history(), now.radii.radius, unit, told)
+        title, findings = f"Bounds of {model.name}", outcomes.diagnostics()
+        text = monitoring_report(title, monitored, outcomes.history(), now.radii.radius, unit, findings)
         replace_file(page, text.encode())
-    _tell_since(now, followed, as_json, {} if page is None else {"page": str(page)}, outcomes.diagnostics())
+    _tell_since(now, monitored, as_json, {} if page is None else {"page": str(page)}, outcomes.diagnostics())
 
 
 def keys_of(table: Table, column: str) -> list[str]:
@@ -136,27 +136,27 @@ def log_of(model: Path, log: Path | None, fitted: Model) -> OutcomeLog:
 
 
 def log_path(model: Path) -> Path:
-    """Where the database of a model is unless it is said otherwise."""
+    """Where the database of a model is by default."""
     return model.with_name(f"{model.name}.outcomes.db")
 
 
 def _tell_since(
-    model: Model, followed: Monitoring, as_json: bool, counts: dict[str, Any], diagnostics: Sequence[str]
+    model: Model, monitored: Monitoring, as_json: bool, counts: dict[str, Any], diagnostics: Sequence[str]
 ) -> None:
-    coverage, alarm = followed.coverage, followed.alarm
+    coverage, alarm = monitored.coverage, monitored.alarm
     if as_json:
         alarmed = None if alarm is None else alarm.raised_at
-        shares = {"coverage": coverage, "without_bound": followed.without_bound, "not_missed": followed.not_missed}
+        shares = {"coverage": coverage, "without_bound": monitored.without_bound, "not_missed": monitored.not_missed}
         numbers: dict[str, Any] = {name: None if share is None else float(share) for name, share in shares.items()}
-        numbers |= {"n": len(followed.missed), "promised": followed.promised, "alarm_at": alarmed}
-        numbers["recomputed"] = followed.was_recomputed
+        numbers |= {"n": len(monitored.missed), "promised": monitored.promised, "alarm_at": alarmed}
+        numbers["recomputed"] = monitored.was_recomputed
         tell_json({**counts, **numbers, "radius": model.radii.radius, "warnings": diagnostics})
         return
     lines = [(name, str(number)) for name, number in counts.items()]
-    lines.append(("coverage", followed.in_words()))
+    lines.append(("coverage", monitored.in_words()))
     lines.append(("alarm", "none for this kind of promise" if alarm is None else str(alarm)))
-    if followed.was_recomputed:
-        lines.append(("bounds", "some were not noted by polyhedge decide --key, and were computed anew"))
+    if monitored.was_recomputed:
+        lines.append(("bounds", "some were not noted by polyhedge decide --key, and were recomputed"))
     tell([*lines, ("radius", f"{model.radii.radius:.6g}")])
     warn(diagnostics)
 
@@ -248,7 +248,7 @@ def refresh(
     clock = _time_column(decider, record)
     if clock is None and isinstance(decider.split, TimeSplit) and decider.split.times is not None:
         raise ValueError(
-            "The model was fitted with times that were given beside the rows, and no column of the table is known to "
+            "The model was fitted with times that were given separately, and no column of the table is known to "
             "hold them. Use refresh(X, Y, times=...) in Python."
         )
     rows = _newer_rows(decider, record, table, group, copies, parameter, clock)
@@ -313,7 +313,7 @@ def _newer_rows(
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Diagnoses are told at the end, with what the table adds."""
+    """Diagnostics are printed at the end, with what the table adds."""
     from polyhedge.diagnostics import DiagnosticWarning
 
     with catch_warnings():

@@ -64,7 +64,7 @@ def report(
 ) -> None:
     """Write one HTML page that needs no network: of a study's results, or of a model.
 
-    The page of a folder shows all tables and figures of polyhedge reproduce beside the paper's. The page of a model
+    The page of a folder shows all tables and figures of polyhedge reproduce next to the paper's. The page of a model
     says what is decided, what is promised, and, with DATA, what was observed on rows that the model has not seen.
 
     Example: polyhedge report results

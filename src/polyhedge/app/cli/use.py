@@ -80,7 +80,7 @@ def decide(
     run as formulas, unless --raw is given. With --out - the table is alone on standard output, and what there is to say
     of it goes to standard error.
 
-    With --key, that column stands first, and decisions and bounds are noted in a database beside the model, so that
+    With --key, that column stands first, and decisions and bounds are noted in a database next to the model, so that
     polyhedge update counts outcomes against the bounds that were issued. A radius that follows outcomes is the one that
     the database has led to.
 
@@ -305,14 +305,14 @@ def _kept_lines(info: io.ModelInfo) -> list[tuple[str, str]]:
         lines.append(("fitted on", f"{kept.file}, {kept.n_rows} rows"))
     if kept.refreshed is not None:
         new = kept.refreshed
-        told = f"on {new.file}, {new.n_rows} rows: {new.train} train, {new.calibrate} calibrate"
-        lines.append(("refreshed", told))
+        refreshed = f"on {new.file}, {new.n_rows} rows: {new.train} train, {new.calibrate} calibrate"
+        lines.append(("refreshed", refreshed))
     return [*lines, ("observed", "no rows were held out" if kept.coverage is None else f"coverage {kept.coverage}")]
 
 
 @app.command()
 def keygen(
-    key: Annotated[Path, typer.Argument(help="File for the private key; the public one is KEY.pub beside it.")],
+    key: Annotated[Path, typer.Argument(help="File for the private key; the public one is KEY.pub next to it.")],
     as_json: AsJson = False,
 ) -> None:
     """Make a pair of keys, so that your organisation can refuse model files that it did not make.

@@ -6,7 +6,7 @@ from polyhedge._support.lazy import lazy
 
 if TYPE_CHECKING:
     from polyhedge.app.report.model import ModelDetails, model_page, model_report
-    from polyhedge.app.report.over_time import backtest_report, followed_report
+    from polyhedge.app.report.over_time import backtest_report, monitoring_report
     from polyhedge.app.report.page import (
         Block,
         Card,
@@ -60,9 +60,9 @@ __all__ = [
     "as_svg",
     "backtest_report",
     "draw",
-    "followed_report",
     "model_page",
     "model_report",
+    "monitoring_report",
     "plotly_library",
     "settings_for_pages",
     "write_page",

@@ -306,7 +306,7 @@ def _terms(weights: Array, kept: Indices, moved: Array, names: Sequence[str]) ->
 
 def _round_in_words(shape: Shape, least: float, radius: float, names: Sequence[str]) -> tuple[str, ...]:
     axes = np.eye(shape.n_outcomes)
-    # At radius 0 a set is a point, whose coordinates may be rounding beside the size that the set can have.
+    # At radius 0 a set is a point, whose coordinates may be rounding next to the size that the set can have.
     sizes = np.abs([*shape.support(axes, max(radius, 1.0)), *shape.support(-axes, max(radius, 1.0))])
     rounding = np.finfo(float).eps * sizes[np.isfinite(sizes)].max(initial=0.0)
     ends = np.asarray(shape.support(axes, radius)), -np.asarray(shape.support(-axes, radius))

@@ -247,8 +247,8 @@ def in_short(decider: RobustDecider, held_out: HeldOut | None) -> list[Block]:
     return [Cards(cards), Text(_verdict(decider, held_out))]
 
 
-def own_warnings(decider: RobustDecider, held_out: HeldOut | None, *, is_few_told: bool) -> list[str]:
-    """What the decider and its held-out rows give reason to diagnostic; few rows only where nobody has told it yet."""
+def own_warnings(decider: RobustDecider, held_out: HeldOut | None, *, has_few_rows_note: bool) -> list[str]:
+    """Diagnostics of the decider and its held-out rows; few rows only if no note says so yet."""
     warnings = []
     if held_out is not None:
         evaluation = held_out.evaluation
@@ -258,7 +258,7 @@ def own_warnings(decider: RobustDecider, held_out: HeldOut | None, *, is_few_tol
                 f"{'outcomes were inside the set' if has_set(decider) else 'rows cost at most their bound'}, promised "
                 f"were {percent(evaluation.promised)}. The data may have drifted: recalibrate on fresh rows."
             )
-        # That coverage is low is said above, in the words of the page.
+        # Low coverage has its sentence above, in the words of the page.
         is_low = _is_too_low(decider, held_out)
         others = [text for text in evaluation.diagnostics if not (is_low and is_about(text, DiagnosticCode.COVERAGE))]
         warnings += others
@@ -274,7 +274,7 @@ def own_warnings(decider: RobustDecider, held_out: HeldOut | None, *, is_few_tol
             )
         if evaluation.n_undecided:
             warnings.append(f"{evaluation.n_undecided} held-out rows have no decision. {held_out.complaint}")
-    if decider.n_calibrate_ < 100 and not is_few_told:
+    if decider.n_calibrate_ < 100 and not has_few_rows_note:
         warnings.append(
             f"Only {decider.n_calibrate_} rows set the radius, so the coverage of this one model may differ from its "
             "mean by several percent. More calibration rows make it steadier."
@@ -349,9 +349,9 @@ def formulas(decider: RobustDecider) -> list[Block]:
         *(f"known       {fact}" for fact in known),
     ]
     units = units_text(decider.problem_)
-    said = f"Units: {units}; others are those of the data." if units else "All is in the units of the data."
+    text = f"Units: {units}; others are those of the data." if units else "All is in the units of the data."
     return [
-        Text(f"{said} The formulas are:"),
+        Text(f"{text} The formulas are:"),
         Code("\n".join(lines)),
     ]
 

@@ -148,7 +148,7 @@ def model_page(
     n_units = decider.n_calibrate_ if details.n_units is None else details.n_units
     held_out = None if X is None or Y is None else observe(decider, X, Y, groups, values, own, n_units)
     questioned = own_warnings(
-        decider, held_out, is_few_told=any(is_about(text, DiagnosticCode.FEW_ROWS) for text in details.warnings)
+        decider, held_out, has_few_rows_note=any(is_about(text, DiagnosticCode.FEW_ROWS) for text in details.warnings)
     )
     warnings = list(dict.fromkeys([*details.warnings, *questioned]))
     sections = [

@@ -16,7 +16,7 @@ from polyhedge.monitoring.log import LoggedRow
 from polyhedge.monitoring.monitor import Monitoring
 from polyhedge.plots.style import BLUE, GREY, ORANGE, RED, plain, tidy
 
-__all__ = ["backtest_report", "followed_report"]
+__all__ = ["backtest_report", "monitoring_report"]
 
 _WINDOW = 50
 """Rows of the moving share: with fewer, one miss in ten rows would look like a change."""
@@ -24,38 +24,38 @@ _WINDOW = 50
 _WIDE = (8.4, 3.4)
 
 
-def followed_report(
+def monitoring_report(
     title: str,
-    followed: Monitoring,
+    monitored: Monitoring,
     history: Sequence[LoggedRow],
     radius: float,
     cost_unit: str = "",
     diagnostics: Sequence[str] = (),
 ) -> str:
-    """The page of a model whose outcomes are followed: coverage, alarm, bounds and costs in the order of the rows.
+    """The page of a model whose outcomes are monitored: coverage, alarm, bounds and costs in the order of the rows.
 
     Parameters
     ----------
     title : of the page.
-    followed : what came of the bounds, as from `RobustDecider.update`.
+    monitored : what came of the bounds, as from `RobustDecider.update`.
     history : the rows of the log, as from `OutcomeLog.history`.
     radius : the one in force.
     cost_unit : in which costs are counted.
     diagnostics : what rows give reason to diagnostic, as from `OutcomeLog.diagnostics`.
     """
-    n, n_bounded, alarm = len(followed.missed), int(followed.has_bound.sum()), followed.alarm
+    n, n_bounded, alarm = len(monitored.missed), int(monitored.has_bound.sum()), monitored.alarm
     of_rows = f"of {n} rows" if n == n_bounded else f"of {n_bounded} rows with a bound"
     unbounded = (
         []
-        if n == n_bounded or followed.not_missed is None
+        if n == n_bounded or monitored.not_missed is None
         else [
             Card("rows without a bound", str(n - n_bounded), f"of {n} rows"),
-            Card("not missed", f"{float(followed.not_missed):.3f}", "of all rows; those without a bound count as held"),
+            Card("not missed", f"{float(monitored.not_missed):.3f}", "of all rows; those without a bound count"),
         ]
     )
     cards = [
-        Card("covered", "no rows yet" if followed.coverage is None else f"{float(followed.coverage):.3f}", of_rows),
-        Card("promised", f"{followed.promised:.3g}"),
+        Card("covered", "no rows yet" if monitored.coverage is None else f"{float(monitored.coverage):.3f}", of_rows),
+        Card("promised", f"{monitored.promised:.3g}"),
         *unbounded,
         Card("alarm", "none kept" if alarm is None else "raised" if alarm.is_raised else "no"),
         Card("radius in force", f"{radius:.4g}"),
@@ -64,23 +64,21 @@ def followed_report(
     if alarm is not None:
         blocks.append(Note(f"{alarm}.", warning=alarm.is_raised))
     blocks += [Note(text, warning=True) for text in diagnostics]
-    if followed.was_recomputed:
+    if monitored.was_recomputed:
         blocks.append(
-            Text(
-                "Some rows came without the bounds that were issued for them; theirs were computed anew from the model."
-            )
+            Text("Some rows came without the bounds that were issued for them; theirs were recomputed from the model.")
         )
     sections = [Section("What came", blocks)]
     if n:
-        sections.append(Section("Coverage over time", _coverage_picture(followed)))
+        sections.append(Section("Coverage over time", _coverage_picture(monitored)))
         sections.append(Section("Bounds and costs over time", _cost_picture(history, cost_unit)))
     lead = "What was promised, and what came, in the order in which outcomes became known."
     return Page(title, lead, sections).html()
 
 
-def _coverage_picture(followed: Monitoring) -> list[Block]:
-    row = np.flatnonzero(followed.has_bound) + 1
-    covered, n = ~followed.missed[row - 1], len(row)
+def _coverage_picture(monitored: Monitoring) -> list[Block]:
+    row = np.flatnonzero(monitored.has_bound) + 1
+    covered, n = ~monitored.missed[row - 1], len(row)
     if not n:
         return [Text("No row had a bound, so that there is no coverage to show.")]
     running = np.cumsum(covered) / np.arange(1, n + 1)
@@ -90,9 +88,9 @@ def _coverage_picture(followed: Monitoring) -> list[Block]:
         ax.plot(row, running, color=BLUE, label="all rows so far")
         if len(moving):
             ax.plot(row[_WINDOW - 1 :], moving, color=ORANGE, linewidth=1.0, label=f"last {_WINDOW} rows")
-        ax.axhline(followed.promised, color=GREY, linestyle="--", linewidth=1.0, label="promised")
-        if followed.alarm is not None and followed.alarm.raised_at is not None:
-            ax.axvline(followed.alarm.raised_at, color=RED, linewidth=1.2, label="alarm")
+        ax.axhline(monitored.promised, color=GREY, linestyle="--", linewidth=1.0, label="promised")
+        if monitored.alarm is not None and monitored.alarm.raised_at is not None:
+            ax.axvline(monitored.alarm.raised_at, color=RED, linewidth=1.2, label="alarm")
         ax.set(xlabel="outcomes known", ylabel="share covered", ylim=(min(0.5, float(running.min())) - 0.02, 1.02))
         tidy(ax)
 

@@ -21,7 +21,7 @@ when the minibatch contains it.
 algorithm keeps them so, and a set that is open towards outcomes that cannot hurt costs less. A fixed far box keeps the
 worst outcome finite meanwhile, and far facets close the learned set. How far they lie is a constant of this library.
 It decides the volume of such a set and no decision, so that the study reports the volume within the hull of the
-residuals beside the volume.
+residuals next to the volume.
 
 The surrogate is biased: stationarity in r makes the coverage of its own r equal to
 $\tau_n - \text{mean}(1^\top\lambda) / \gamma$, with $\lambda$ the multipliers of the facets. The learned shape is

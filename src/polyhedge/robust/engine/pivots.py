@@ -23,7 +23,7 @@ _ZERO = 1e-12
 _NEGATIVE = 1e-10
 """Below minus this a basic quantity is negative."""
 _TIE = 1e-6
-"""Weight of the rule for ties beside the prices, in the bound of a tableau."""
+"""Weight of the rule for ties next to the prices, in the bound of a tableau."""
 _GREEDY = 2
 """Pivots that take the most negative pair, in multiples of the number of pairs, before the least numbers are taken."""
 _BATCH = 2**18
