@@ -216,7 +216,7 @@ class TestNotedDecisions:
         with sqlite3.connect(log.path) as database:
             rows = database.execute("SELECT origin, cost FROM outcomes ORDER BY position").fetchall()
         database.close()
-        assert [origin for origin, _ in rows] == ["log", "log", "followed"]
+        assert [origin for origin, _ in rows] == ["log", "log", "online"]
         costs = decider.problem_.evaluate(issued.flat, np.full((2, 2), 9.0))
         assert [cost for _, cost in rows] == [*costs.tolist(), None]
         assert [row.cost_bound for row in log.history()] == [*issued.cost_bound.tolist(), None]
