@@ -23,7 +23,7 @@ from polyhedge._support import files as _files
 from polyhedge._support.files import append_to_file, check_writable, new_file, new_folder, replace_file, sole_writer
 
 SOURCE = Path(_files.__file__)
-PACKAGE = SOURCE.parent
+PACKAGE = SOURCE.parents[1]
 posix = pytest.mark.skipif(sys.platform == "win32", reason="locks, modes and signals of POSIX systems")
 
 # A process that knows nothing but the module under test starts in a few hundredths of a second.
