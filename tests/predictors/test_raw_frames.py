@@ -290,7 +290,7 @@ def test_a_choice_is_the_default_and_is_made_for_arrays_and_frames_of_numbers_al
     assert f"predictor  {said}" in decider.summary()
     bounds = decider.decide(X).cost_bound
     decider.save(tmp_path / "model.polyhedge")
-    np.testing.assert_array_equal(ph.load(tmp_path / "model.polyhedge").decide(X).cost_bound, bounds)
+    np.testing.assert_allclose(ph.load(tmp_path / "model.polyhedge").decide(X).cost_bound, bounds, rtol=1e-9)
     for columns in (["a", "b", "c"], [0, 1, 2]):
         frame = pd.DataFrame(X, columns=columns)
         named = ph.RobustDecider(LINEAR, **settings).fit(frame, Y)
@@ -302,7 +302,7 @@ def test_a_choice_is_the_default_and_is_made_for_arrays_and_frames_of_numbers_al
 
 
 @pytest.mark.selection
-def test_the_smooth_ridge_wins_where_it_should_and_is_then_the_one_without_a_contest():
+def test_the_smooth_ridge_wins_where_it_should_and_is_then_the_one_without_a_selection():
     X, Y = ph.data.make_synthetic(300, rng=np.random.default_rng(0))
     settings = {"learner": ph.learners.OneSidedBox(), "random_state": 0}
     chosen, given = (ph.RobustDecider(LINEAR, one, **settings).fit(X, Y) for one in ("auto", None))
