@@ -65,7 +65,7 @@ HISTORY = rows(110)
 def decider() -> ph.RobustDecider:
     own = ph.RobustDecider(PROBLEM, LinearRegression(), guarantee="cost", alpha=0.2, random_state=0)
     with pytest.MonkeyPatch.context() as patch:  # a short selection: the choice is looked at elsewhere
-        patch.setattr(margin_path, "DISTRIBUTIONS", ("scaled",))
+        patch.setattr(margin_path, "helpful_distributions", lambda rows, seed: ("scaled",))
         return own.fit(*HISTORY)
 
 
@@ -481,7 +481,9 @@ def test_parameters_of_the_problem_move_the_plan() -> None:
 def test_constraints_that_no_plan_keeps_are_told_as_such(
     most: float, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(margin_path, "DISTRIBUTIONS", ("scaled",))  # a short selection, as above
+    monkeypatch.setattr(
+        margin_path, "helpful_distributions", lambda rows, seed: ("scaled",)
+    )  # a short selection, as above
     z = cp.Variable(2, nonneg=True)
     problem = DecisionProblem(
         decision=z,

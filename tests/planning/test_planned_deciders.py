@@ -289,7 +289,7 @@ def test_policy_says_what_was_chosen_and_why(fitted):
     decider = fitted[0]
     assert decider.policy_.chosen[0].rule in decider.policy_.why()
     assert decider.frontier() == decider.policy_.frontier()
-    assert len(decider.policy_.entries) == 9
+    assert len(decider.policy_.entries) in (9, 13)  # four more if residuals can be predicted
 
 
 def test_region_of_a_guard_holds_the_outcomes_that_cost_at_most_the_bound(fitted):
@@ -314,7 +314,7 @@ def test_evidence_of_a_learner_is_missed_with_words_that_say_what_to_do(fitted):
     with pytest.raises(AttributeError, match=r"There is no learn_result_\. No set was learned.*guarantee=\"outcome\""):
         _ = fitted[0].learn_result_
     assert not hasattr(fitted[0], "learn_result_")
-    with pytest.raises(AttributeError, match=r"There is no learn_result_\..*Call fit\(X, Y\) first"):
+    with pytest.raises(AttributeError, match=r"has no radius yet. Call fit\(X, Y\) first"):
         _ = ph.RobustDecider(linear()).learn_result_
 
 
@@ -431,7 +431,9 @@ def test_users_function_is_guarded():
     rows = decider.split_.calibrate  # a function may have been made from learning rows
     costs = decider.problem_.evaluate(found.flat[rows], Y[rows])
     assert (costs <= found.cost_bound[rows]).sum() == conformal_rank(len(rows), 0.1)
-    with pytest.raises(ValueError, match="cannot be saved: the policy is code"):
+    with pytest.raises(
+        ValueError, match="A model file holds numbers, texts and objects of registered classes, got the function"
+    ):
         decider.save("nowhere.polyhedge")
 
 

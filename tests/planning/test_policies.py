@@ -140,7 +140,7 @@ def test_terms_that_are_indifferent_share_alike_whatever_each_is_measured_in(see
     weight = np.ones(p) if rng.random() < 0.5 else rng.choice([1.0, 2.0, 3.0], p)
     penalty = rng.choice([1.0, 1e6])  # for what the first product lacks
     low[0] *= penalty
-    limit, is_equation, risk = 8 * p * rng.uniform(0.6, 1.2), rng.random() < 0.3, Risk(0.8, 0.7) if seed % 3 else Risk()
+    limit, is_equation, risk = 8 * p * rng.uniform(0.6, 1.2), rng.random() < 0.3, Risk(0.8) if seed % 3 else Risk()
     points, contexts = rng.normal(size=(int(rng.choice([20, 50, 100])), p)), rng.uniform(5, 10, (20, p))
 
     def decisions(units):

@@ -112,7 +112,7 @@ def short_path() -> MarginPath:
         n_outcomes=2,
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(margin_path, "DISTRIBUTIONS", ("scaled",))
+        patch.setattr(margin_path, "helpful_distributions", lambda rows, seed: ("scaled",))
         patch.setattr(margin_path, "_SCORED_ROWS", 2)
         policy = fit_path(problem, DEVELOPED, 0.1, 0.5, 0)
     policy = replace(policy, margins=policy.margins[::5], spreads=policy.spreads[::5])

@@ -6,9 +6,8 @@ where $\theta$ = [centre, spread] of a row. A corner is a set W of n rows that h
 multipliers $y_W = -A_W^{-\top} c(\theta)$ of its inequalities are not negative (the primal simplex method).
 
 What keeps a policy a function of its row: which corner lies beyond an edge does not depend on $\theta$, so that rows
-share one map of corners, and the numbers of a corner are made from its own rows of A, not from those of the corner
-before. The map is a memory that changes the time and nothing else. A row starts at the best of some fixed corners and
-leaves each corner by its most negative multiplier; sums over $\theta$ are taken in a fixed order.
+share one map of corners, and the numbers of a corner are made from its own rows of A. A row starts at the best of some
+fixed corners and leaves each corner by its most negative multiplier.
 """
 
 from __future__ import annotations
@@ -31,8 +30,6 @@ _MOST_STEPS = 500
 """Corners after which a row is given up; walks from the best of the fixed corners are a few steps long."""
 _MOST_BYTES = 2**28
 """Memory for corners; beyond it they are forgotten, and found again where they are needed."""
-_BLOCK = 2**20
-"""Entries of a matrix that is worked on at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +141,7 @@ class Corners:
         """The corners that rows end at, None for those without one, and the number of each row's (N,)."""
         seen: list[_Corner | None] = [None, *self.starts]
         number = {id(corner): k for k, corner in enumerate(seen)}
-        own = 1 + self._best_start(theta)
+        own = 1 + _at(np.stack([corner.value for corner in self.starts]), theta).argmin(axis=1)
         limit = -_NEGATIVE * _at(self._sizes[None], np.abs(theta))[:, 0]
         is_open = np.arange(len(theta))
         for _ in range(_MOST_STEPS):
@@ -166,16 +163,6 @@ class Corners:
         else:
             own[is_open] = 0
         return seen, own
-
-    def _best_start(self, theta: Array) -> Indices:
-        """The fixed corner with the least value."""
-        if len(self.starts) == 1:
-            return np.zeros(len(theta), dtype=np.int64)
-        values = np.stack([corner.value for corner in self.starts])
-        best, step = np.empty(len(theta), dtype=np.int64), max(_BLOCK // len(values), 1)
-        for k in range(0, len(theta), step):
-            best[k : k + step] = _at(values, theta[k : k + step]).argmin(axis=1)
-        return best
 
     def _first(self, solver: LinearSolver) -> _Corner | None:
         """The corner at which HiGHS ends; None where its program has none."""
@@ -219,28 +206,18 @@ def _by_corner(rows: Indices, own: Indices) -> list[Indices]:
 
 
 def _at(matrix: Array, theta: Array) -> Array:
-    """Matrix (k, 1 + q) at [1; theta] (N, q): every product adds up its own row, so that no sum depends on N."""
-    slopes, total, step = matrix[:, 1:], np.empty((len(theta), len(matrix))), max(_BLOCK // max(matrix.size, 1), 1)
-    for k in range(0, len(theta), step):
-        np.sum(theta[k : k + step, None, :] * slopes, axis=2, out=total[k : k + step])
-    total += matrix[:, 0]
-    return total
+    """Matrix (k, 1 + q) at [1; theta] (N, q)."""
+    return np.asarray(theta @ matrix[:, 1:].T + matrix[:, 0])
 
 
 def _leaving(corner: _Corner, theta: Array, limit: Array, rows: Indices) -> list[tuple[int, Indices]]:
     """The rows at which the corner is not best, by the label of their most negative multiplier."""
-    leaving: list[tuple[int, Indices]] = []
     if not len(corner.labels):
-        return leaving
-    step = max(_BLOCK // len(corner.labels), 1)
-    for k in range(0, len(rows), step):
-        some = rows[k : k + step]
-        checks = _at(corner.multipliers, theta[some])
-        worst = checks.argmin(axis=1)
-        leaves = checks[np.arange(len(some)), worst] < limit[some]
-        for w in np.unique(worst[leaves]).tolist():
-            leaving.append((int(corner.labels[w]), some[leaves & (worst == w)]))
-    return leaving
+        return []
+    checks = _at(corner.multipliers, theta[rows])
+    worst = checks.argmin(axis=1)
+    leaves = checks[np.arange(len(rows)), worst] < limit[rows]
+    return [(int(corner.labels[w]), rows[leaves & (worst == w)]) for w in np.unique(worst[leaves]).tolist()]
 
 
 def _make(program: MovingProgram, rows: Indices) -> _Corner | None:
@@ -274,15 +251,10 @@ def _swapped(program: MovingProgram, corner: _Corner, label: int) -> Indices | N
         return None
     rows = corner.rows.copy()
     slacks = np.maximum((program.b - program.A @ corner.x)[met], 0.0)
-    rows[leaving] = met[_first_met(slacks, rates[met])]
-    return rows
-
-
-def _first_met(slacks: Array, rates: Array) -> int:
-    """The least ratio; of those that tie, the largest rate."""
-    ratios = slacks / rates
+    ratios = slacks / rates[met]
     tied = ratios <= ratios.min() + CANCELLATION * (1 + abs(ratios.min()))
-    return int(np.where(tied, rates, -np.inf).argmax())
+    rows[leaving] = met[np.where(tied, rates[met], -np.inf).argmax()]  # of the least ratios the largest rate
+    return rows
 
 
 def _independent(A: Array, wanted: Indices) -> Indices:

@@ -1,9 +1,9 @@
-r"""A path of plans by margins: step k has the margin $t_k$ in constraints and $\rho_k$ in the cost.
+r"""A path of policies by margins: step k has the margin $t_k$ in constraints and $\rho_k$ in the cost.
 
 $$v_k(x) = \mathrm{mean}_i\,g(z_{t_k}(x), c + s\,e_i) + \rho_k\,\mathrm{std}_i\,g(z_{t_k}(x), c + s\,e_i).$$
 
 A standard deviation is above zero wherever the cost varies; a quantile of a skewed cost may lie below its mean, and no
-multiple of their distance would be a bound. Law, margins and their relation are chosen on development rows, by
+multiple of their distance would be a bound. Distribution, margins and their relation are chosen on development rows, by
 cross-fitting: the bound that calibration would give, weighed with the mean cost.
 """
 
@@ -50,15 +50,13 @@ _SCORED_ROWS = 20
 """Rows of a fold that are scored: each of them needs a program for every margin."""
 _ROUNDING = 1e-10
 """What costs may be off by, as a share of the terms that they are sums of: a cost that is certain must be within v."""
-_MOST_STEPS, _MOST_CUTS = 100, 20_000
-"""Steps and cuts that a file may have: fits have 16 steps, and found some hundred cuts."""
 _UNKNOWN = "not solved yet"
 _DETAILS = {
     Status.STOPPED_EARLY: "A solver could not prove that no decision is better by the policy, or more cautious",
     Status.REFUSED: "No decision keeps the uncertain constraints at the prediction, not even without a margin",
     Status.FAILED: "The policy has no decision there. Check the constraints and the prediction",
 }
-"""Note for a row whose policy is not optimal."""
+"""Details of a row whose decision is not proven to be the best."""
 
 
 @stored("policy with margins")
@@ -89,7 +87,7 @@ class MarginPolicy(PathPolicy):
 
     @property
     def n_steps(self) -> int:
-        """How many plans there are for a row."""
+        """How many policies there are for a row."""
         return len(self.margins)
 
     def at(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> MarginSteps:
@@ -183,8 +181,9 @@ class MarginSteps:
             self.fullest = np.full((n, planner.n_limits), np.nan), np.ones(n, dtype=bool), np.ones(n, dtype=bool)
         margins, is_proven, is_new = self.fullest
         new = rows[is_new[rows]]
-        fullest = fullest_margins(planner, *self._at(new), max(self.path.margins), self.n_jobs)
-        margins[new], is_proven[new], is_new[new] = fullest.margins, fullest.is_proven, False
+        at = self._at(new)
+        margins[new], is_proven[new] = fullest_margins(planner, *at, max(self.path.margins), self.n_jobs)
+        is_new[new] = False
         z, is_best = np.full((len(rows), planner.problem.problem.n_decisions), np.nan), is_proven[rows]
         own = np.flatnonzero(np.isfinite(margins[rows]).all(axis=1))
         # Cuts bound tails from below: with less margin than was possible there may seem to be no decision, if rarely.
@@ -264,7 +263,7 @@ def fit_path(
     # A program with integer decisions takes many times as long, so that fewer rows are scored there, and one
     # distribution.
     most = 6 if seen.is_costly else _SCORED_ROWS
-    folds = [(_some(own, most), rest) for own, rest in scored.folds()]
+    folds = [(own[evenly_chosen(len(own), most)], rest) for own, rest in scored.folds()]
     names = ("scaled",) if seen.is_costly else helpful_distributions(scored, seed)
 
     def planner_of(job: tuple[str, int]) -> MarginPlanner:
@@ -289,7 +288,13 @@ def fit_path(
     best = _best(entries, alpha, caution)
     finer = tried(best.distribution, [best.margin * m for m in _FINER])
     best = _best([*entries, *finer], alpha, caution)
-    report = _report([*entries, *finer], best, alpha, caution)
+    figures = [
+        Entry(
+            f"{e.distribution} residuals, {e.margin:.3g} times the margin", e.bound(alpha), e.cost(), float(e is best)
+        )
+        for e in (*entries, *finer)
+    ]
+    report = PolicyReport(tuple(figures), alpha, caution, len(best.needed), "did best")
     rho = best.rho(alpha) if np.isfinite(best.rho(alpha)) else 1.0
     return MarginPolicy(
         _planner(seen, best.distribution, rows, level, seed),
@@ -303,11 +308,6 @@ def fit_path(
 def _planner(seen: PlanningProblem, name: str, rows: DevelopmentRows, level: float, seed: int) -> MarginPlanner:
     distribution = fit_distribution(name, rows, seed)
     return fit_margins(seen, distribution, level, rows.X, rows.centers, rows.values)
-
-
-def _some(own: Indices, most: int) -> Indices:
-    """Those rows of a fold that are scored."""
-    return own[evenly_chosen(len(own), most)]
 
 
 def _try(planner: MarginPlanner, own: DevelopmentRows, margins: Sequence[float], level: float) -> list[_Tried]:
@@ -351,21 +351,3 @@ def _best(entries: Sequence[_Tried], alpha: float, caution: float) -> _Tried:
     step = COMPLEXITY_PENALTY / np.sqrt(len(known[0].needed)) * premium
     figures = np.array([e.figure(alpha, caution) + step * DISTRIBUTIONS.index(e.distribution) for e in known])
     return known[first_least(figures, SELECTION_TIE * float(np.nanstd(known[0].realised)))]
-
-
-def _report(entries: Sequence[_Tried], best: _Tried, alpha: float, caution: float) -> PolicyReport:
-    return PolicyReport(
-        tuple(
-            Entry(
-                f"{e.distribution} residuals, {e.margin:.3g} times the margin",
-                e.bound(alpha),
-                e.cost(),
-                1.0 * (e is best),
-            )
-            for e in entries
-        ),
-        alpha,
-        caution,
-        len(best.needed),
-        "did best",
-    )

@@ -166,7 +166,8 @@ def fit_margins(
     values = values[rows]
     contexts, scales = bare.contexts(take_rows(X, rows), centers[rows], values)
     margins = np.resize(_MARGINS, len(rows))
-    risks = [(bare.cost, Risk(), scales), *((c, Risk(level), scales * margins) for c in _constraints(problem, bare))]
+    tails = [JointCost(total, bare.cost.points) for total in limits_of(problem.problem)]
+    risks = [(bare.cost, Risk(), scales), *((tail, Risk(level), scales * margins) for tail in tails)]
     all_cuts = [first_cuts(cost, risk, contexts, sizes, problem.usual_decision) for cost, risk, sizes in risks]
     is_open = np.ones(len(rows), dtype=bool)
     for _ in range(_ROUNDS):
@@ -184,10 +185,6 @@ def fit_margins(
         if not is_open.any():
             break
     return _with(bare, all_cuts, np.median(contexts, axis=0))
-
-
-def _constraints(problem: PlanningProblem, bare: MarginPlanner) -> list[JointCost]:
-    return [JointCost(total, bare.cost.points) for total in limits_of(problem.problem)]
 
 
 _NO_CUTS = Cuts(np.zeros((0, 1)), np.zeros((0, 1)), np.zeros((0, 1, 0)), np.zeros(0, dtype=np.int64))
@@ -279,24 +276,12 @@ def with_limits(program: ConicProgram, feasible: FeasibleProgram, H: Array, rows
     return replace(program, A=A, b=b, cones=(*program.cones, Cone("nonneg", len(H))))
 
 
-@dataclass(frozen=True, eq=False)
-class Fullest:
-    """Margins that constraints can have.
-
-    Attributes
-    ----------
-    margins : (N, R) of each constraint; NaN where no decision keeps the constraints even without a margin.
-    is_proven : (N,) whether it is proven that there is no room for a notch more, or no decision.
-    """
-
-    margins: Array
-    is_proven: Mask
-
-
 def fullest_margins(
     planner: MarginPlanner, contexts: Array, scales: Array, values: Array, most: float, n_jobs: int | None = None
-) -> Fullest:
-    """The fullest margins of N rows, up to `most`.
+) -> tuple[Array, Mask]:
+    """The fullest margins (N, R) of N rows, up to `most`, and whether it is proven that there is no room for more (N,).
+
+    Margins are NaN where no decision keeps the constraints even without one.
 
     All constraints get the same margin as far as there is room. Those that stand in the way stay there, and the others
     go on. Margins are multiples of a notch, 1/256 of `most`; every question is one program.
@@ -335,4 +320,4 @@ def fullest_margins(
         stays = (could == is_open[rows]).all(axis=1)  # each can, and not all together: there is no room for all
         is_open[rows] = could & ~stays[:, None]
         rows = rows[is_open[rows].any(axis=1)]
-    return Fullest(np.where(has_any[:, None], most * (counts / notches), np.nan), is_proven)
+    return np.where(has_any[:, None], most * (counts / notches), np.nan), is_proven

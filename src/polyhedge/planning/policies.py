@@ -44,8 +44,6 @@ from polyhedge.solvers.program import Status
 # program each.
 _FOR_USE = {"segment": Effort(300, 15, ENOUGH), "sum": Effort(60, 20, 2e-3), "parameters": Effort(30, 15, ENOUGH)}
 _TO_SCORE = {"segment": Effort(120, 15, 4e-4), "sum": Effort(60, 12, 2e-2)}
-_MOST_RULES, _MOST_CUTS = 20, 20_000
-"""Rules, and cuts of each, that a file may have; selections have a dozen rules, fits found some thousand cuts."""
 
 
 @stored("decision rule")

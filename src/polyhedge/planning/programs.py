@@ -32,8 +32,8 @@ _PART = 64
 """Rows that one solver takes, one after the other."""
 _MOSTLY_FIXED = 2.0**-7
 """Share of costs up to which what is decided counts as little next to what is fixed: solvers tell nine digits."""
-_WALKED = 2**16
-"""Rows that walk together: all that end at a corner are looked at in one go."""
+_WALKED = 2**12
+"""Rows that walk together: all that are at a corner are looked at in one go."""
 _TIE = 1e-6
 """Weight of what breaks ties: a thousand times what HiGHS tells apart, and far below what cuts miss of the risk."""
 _NO_SLOPE = 1e-13
@@ -73,7 +73,7 @@ def _bisect(terms: list[tuple[Array, Array]], base: Array) -> Array:
     """The ends where the cost falls towards them; between them, where no end is best, by halving."""
     n = len(terms[0][0])
     left, right = _end(terms, 0.0, 1.0), _end(terms, 1.0, -1.0)
-    flat = TIE * sum((_largest(slopes) for _, slopes in terms), np.full(n, np.abs(base[1:]).max()))
+    flat = TIE * sum((np.abs(slopes).max(axis=1) for _, slopes in terms), np.full(n, np.abs(base[1:]).max()))
     stays, leaves = left[1] + base[1] >= -flat, right[1] + base[1] + 2 * base[2] <= flat
     positions, inner = np.where(stays, 0.0, 1.0), np.flatnonzero(~(stays | leaves))
     if len(inner):
@@ -142,11 +142,6 @@ def _end(terms: list[tuple[Array, Array]], t: float, side: float) -> Array:
         own = side * np.where(tied, side * slopes, -np.inf).max(axis=1)
         total += np.stack([highest - t * own, own])
     return total
-
-
-def _largest(numbers: Array) -> Array:
-    """The largest size in each row (N,)."""
-    return np.asarray(np.maximum(numbers.max(axis=1), -numbers.min(axis=1)))
 
 
 def _top(terms: list[tuple[Array, Array]], t: Array) -> Array:
@@ -284,10 +279,9 @@ class _PricesChange(_Linear):
         self.inverse = np.linalg.pinv(self.equations)
 
     def change(self, center: Array, scale: float) -> None:
-        common = self.cuts.take(np.array([0]))
         costs = self.prices.copy()
         costs[self.level] = 0.0
-        costs[self.columns] += replace_b(common).at(center, 0.0)[0, 1:]
+        costs[self.columns] += self.cuts.take(np.array([0])).at(center, 0.0)[0, 1:]
         bare = self._bare(costs)
         costs = bare if self._is_far(costs, bare) else costs
         costs[self.level] = scale
@@ -333,11 +327,6 @@ class _LimitsChange(_Linear):
         for j, c in enumerate(center.tolist()):
             heights = heights + c * self.cuts.C[:, 0, j]
         self.solver.change_rhs(self.cut_rows, -heights)
-
-
-def replace_b(cuts: Cuts) -> Cuts:
-    """The cuts without what the spread adds."""
-    return replace(cuts, B=np.zeros_like(cuts.B))
 
 
 def least_with_cuts(program: ConicProgram, columns: Indices, G: Array, term: Indices) -> Solution:

@@ -11,9 +11,6 @@ from polyhedge._support.frames import as_frame, as_html
 from polyhedge._support.stored import stored
 from polyhedge._support.validation import check_alpha, check_count
 
-_MOST_ENTRIES = 100
-"""Rules that a report of a file may name: selections have a dozen."""
-
 DRAWN_AGAIN = "did best most often when rows were drawn again (more complex rules have a complexity penalty)"
 """The reason of a mean of rules: the heaviest has won more resamplings than others, not most of them as a rule."""
 CHOSEN_ONCE = "did best (more complex rules have a complexity penalty)"

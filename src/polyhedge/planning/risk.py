@@ -3,8 +3,7 @@ r"""The cost of a decision over a distribution: all its samples, their risk, and
 A piece of the cost is biaffine, $[1, z]^\top M_l [1, u]$. At $u = c + s\,e_i$ it is $s\,v_l^\top e_i + w_l$ with
 $v_l$ and $w_l$ affine in z, so that the risk of the joint part of the cost,
 
-$$H(s v, w) = \rho_i\Big(\sum_g \max_{l \in g}\, s\,v_l^\top e_i + w_l\Big), \qquad
-\rho = (1 - \omega)\,\mathrm{mean} + \omega\,\mathrm{CVaR}_\tau,$$
+$$H(s v, w) = \rho_i\Big(\sum_g \max_{l \in g}\, s\,v_l^\top e_i + w_l\Big), \qquad \rho = \mathrm{CVaR}_\tau,$$
 
 is one convex and positively homogeneous function for *all* rows: a subgradient found at one row,
 $V_l = \sum_i q_i e_i [l\text{ is largest}]$ and $W_l = \sum_i q_i [l\text{ is largest}]$, bounds the risk
@@ -30,10 +29,7 @@ from polyhedge._support.validation import Array, Indices
 from polyhedge.problems.pieces import SumOfMaxima
 
 _BLOCK = 2**16
-"""Entries of a matrix of costs that is worked on at a time: half a megabyte, which a near cache holds and which stays
-with the process. Fixed: the last bit of products over rows hangs on it."""
-_COLUMNS_A_PRODUCT = 10
-"""A matrix product takes a tenth of the time of one column after the other, for all columns there are."""
+"""Entries of a matrix of costs that is worked on at a time: half a megabyte, which a near cache holds."""
 # Share of the spread of costs that the cuts may miss: far below what any choice between rules can tell.
 ENOUGH = 2e-4
 # How many times their heights the slopes of pieces come to where every piece of the cost has its final slope.
@@ -43,10 +39,9 @@ _FAR = 1e3
 @stored("risk")
 @dataclass(frozen=True)
 class Risk:
-    """(1 - weight) times the mean plus weight times CVaR, the mean of the worst share 1 - level."""
+    """CVaR, the mean of the worst share 1 - level; the mean at level 0."""
 
     level: float = 0.0
-    weight: float = 1.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.level < 1:
@@ -55,7 +50,7 @@ class Risk:
     @property
     def is_mean(self) -> bool:
         """Whether the tail plays no part."""
-        return self.weight == 0 or self.level == 0
+        return self.level == 0
 
     def weights(self, costs: Array, same: Array | None = None) -> Array:
         """Weights (N, n) of the samples under which the mean of costs (N, n) is the risk.
@@ -77,7 +72,7 @@ class Risk:
         rest = (mass - above.sum(axis=1)) / np.maximum(np.bincount(row, minlength=len(costs)), 1)
         tail = np.multiply(above, 1 / mass)
         tail.flat[at_edge] = rest[row] / mass
-        return tail if self.weight == 1 else np.asarray((1 - self.weight) / n + self.weight * tail)
+        return np.asarray(tail)
 
 
 @stored("cuts")
@@ -152,26 +147,11 @@ class JointCost:
         ends = 1 + np.cumsum([0, *(len(group) for group in self.total.groups)])
         return [range(0, 1), *(range(a, b) for a, b in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True))]
 
-    @cached_property
-    def _columns(self) -> list[list[int]]:
-        """Outcomes that each piece can depend on: most depend on one."""
-        return [np.flatnonzero(M[:, 1:].any(axis=0)).tolist() for M in self.matrices]
-
-    @cached_property
-    def _decisions(self) -> list[int]:
-        """Decisions that enter a piece."""
-        return np.flatnonzero(self.matrices[:, 1:].any(axis=(0, 2))).tolist()
-
     def sides(self, z: Array, centers: Array) -> tuple[Array, Array]:
-        """Slopes v (N, P, d) and heights w (N, P) of the pieces; sums in a fixed order, whatever the number of rows."""
-        M = self.matrices
-        rows = np.tile(M[:, 0, :], (len(z), 1, 1))
-        for j in self._decisions:
-            rows += z[:, j, None, None] * M[:, 1 + j]
-        v, w = rows[:, :, 1:], rows[:, :, 0].copy()
-        for j in range(centers.shape[1]):
-            w += v[:, :, j] * centers[:, [j]]
-        return v, w
+        """Slopes v (N, P, d) and heights w (N, P) of the pieces."""
+        rows = self.matrices[:, 0] + np.tensordot(z, self.matrices[:, 1:], (1, 1))
+        v = rows[:, :, 1:]
+        return v, rows[:, :, 0] + np.einsum("npd,nd->np", v, centers)
 
     def samples(self, z: Array, centers: Array, scales: Array) -> Array:
         """Costs (N, n) of decisions z (N, p) at centers + scales * points."""
@@ -201,30 +181,12 @@ class JointCost:
         return np.abs(self.matrices).max(axis=0), np.abs(self.points).max(axis=0)
 
     def _piece(self, v: Array, w: Array, piece: int) -> Array:
-        """A piece at each row and point (N, n), or (N, 1) where it is the same at all points."""
-        columns = self._columns[piece]
-        if not columns:
+        """A piece at each row and point (N, n), or (N, 1) if it is the same at all points."""
+        if not self.matrices[piece, :, 1:].any():
             return w[:, [piece]]
-        side = np.multiply.outer(v[:, piece, columns[0]], self._by_outcome[columns[0]])
+        side = v[:, piece] @ self._by_outcome
         side += w[:, [piece]]
-        for j in columns[1:]:
-            side += np.multiply.outer(v[:, piece, j], self._by_outcome[j])
         return np.asarray(side)
-
-    def _pieces(self, v: Array, w: Array) -> list[Array]:
-        """All pieces, those that depend on more than a few of all outcomes by one product.
-
-        Its last bits hang on the other rows: enough to say which differences are none, not for the figures of a row.
-        """
-        many = [k for k, own in enumerate(self._columns) if own and v.shape[2] < _COLUMNS_A_PRODUCT * len(own)]
-        sides = np.concatenate([v[:, many], w[:, many, None]], axis=2).swapaxes(0, 1).reshape(-1, v.shape[2] + 1)
-        products = dict(zip(many, (sides @ self._and_ones).reshape(len(many), len(w), len(self.points)), strict=True))
-        return [products[k] if k in products else self._piece(v, w, k) for k in range(len(self._columns))]
-
-    @cached_property
-    def _and_ones(self) -> Array:
-        """The points (d + 1, n), outcome by outcome, with a last row of ones."""
-        return np.vstack([self._by_outcome, np.ones(len(self.points))])
 
     @cached_property
     def _by_outcome(self) -> Array:
@@ -284,8 +246,7 @@ class JointCost:
         v, w = self.sides(z, centers)
         v = v * scales[:, None, None]
         # All pieces are kept: their sum says which differences are none, and only then is known which are on top.
-        every = self._pieces(v, w)
-        pieces = [[every[piece] for piece in group] for group in self.groups]
+        pieces = [[self._piece(v, w, piece) for piece in group] for group in self.groups]
         highs = [reduce(np.maximum, own) for own in pieces]
         costs = np.zeros((len(z), len(self.points)))
         for high in highs:
