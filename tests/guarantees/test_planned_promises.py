@@ -86,7 +86,7 @@ def test_ties_of_whole_decisions_and_demands_make_coverage_larger_and_never_smal
     assert stats.kstest(found, ph.coverage_law(m, 0.2).cdf, alternative="greater").pvalue > FALSE_ALARM
 
 
-def test_rows_of_new_groups_of_near_copies_are_covered_as_promised_on_average(contested):
+def test_rows_of_new_groups_of_near_copies_are_covered_as_promised_on_average(selected):
     decider, rng = selected
     guard, n_groups, copies = decider.model_.family, 12, 5
 
