@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from polyhedge import calibration, data, distributed, learners, plots, predictors, problems, robust, sets
     from polyhedge._support.warnings import CodedWarning
     from polyhedge.calibration import Calibration, conformal_radius, conformal_rank, coverage_law
+    from polyhedge.decisions import Decisions
     from polyhedge.diagnostics import DiagnosticWarning
     from polyhedge.estimator import RobustDecider, load
     from polyhedge.evaluation import Evaluation
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from polyhedge.monitoring.backtest import backtest
     from polyhedge.monitoring.log import OutcomeLog
     from polyhedge.problems import DecisionProblem
-    from polyhedge.robust import Decisions
     from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, Region
     from polyhedge.solvers.options import Solver
     from polyhedge.solvers.program import Status

@@ -26,6 +26,7 @@ from polyhedge._support.validation import Array
 from polyhedge._support.warnings import Code, warn
 from polyhedge.calibration import Calibrator, Marginal
 from polyhedge.data import GroupSplit, TimeSplit
+from polyhedge.decisions import Decisions
 from polyhedge.diagnostics import diagnostics_of_evaluation, fresh_rows_diagnostic, warn_of
 from polyhedge.distributed import decide_frame, is_dask_frame
 from polyhedge.evaluation import Evaluation, RowMeasures, by_group
@@ -39,7 +40,6 @@ from polyhedge.monitoring.refresh import recalibrated, refreshed
 from polyhedge.predictors.regressor import takes_nan, takes_sparse
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions import LearnedSet, Work
-from polyhedge.robust import Decisions
 from polyhedge.rows import labels_by
 from polyhedge.sets import Region, Volume
 from polyhedge.solvers.options import Solver, solver_of

@@ -14,8 +14,9 @@ from polyhedge._support.frames import as_frame, as_html
 from polyhedge._support.text import amount, with_unit
 from polyhedge._support.tolerances import CANCELLATION, SOLVED
 from polyhedge._support.validation import Array, Indices, Mask
+from polyhedge.decisions import Decisions
 from polyhedge.problems import DecisionProblem
-from polyhedge.robust import Decisions, decide_knowing
+from polyhedge.robust import decide_knowing
 from polyhedge.sets import Volume
 from polyhedge.solvers.program import Status
 

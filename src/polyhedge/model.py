@@ -23,7 +23,7 @@ from polyhedge._support.validation import Array, Indices
 from polyhedge.calibration import Calibration, Calibrator, Radii, score_tolerance
 from polyhedge.calibration.labels import as_values, check_row_labels
 from polyhedge.data import Split, digest_rows, take_rows
-from polyhedge.decisions import Labels, no_decisions
+from polyhedge.decisions import Decisions, Labels, no_decisions
 from polyhedge.evaluation import RowMeasures, measure_rows
 from polyhedge.learners import LearnResult
 from polyhedge.planning.margins import takes_margins
@@ -34,7 +34,6 @@ from polyhedge.problems.checks import check_outcomes
 from polyhedge.problems.parameters import ProblemParameter, from_columns, parameter_rows
 from polyhedge.regions import LearnedSet, RegionFamily, Regions, Work
 from polyhedge.regions.family import DEFAULT_WORK
-from polyhedge.robust import Decisions
 from polyhedge.robust.threads import one_blas_thread
 from polyhedge.rows import Rows, check_features, check_rows, n_rows_of, one_row, unusable_numbers
 from polyhedge.sets import Region, Volume

@@ -64,9 +64,9 @@ def test_a_million_contexts_are_decided_in_one_go():
     problem, rng = ph.problems.simplex_linear([-0.08, 0.0]), np.random.default_rng(0)
     shape, centers = random_polytope(rng, 2, 4), rng.normal(size=(1_000_000, 2))
     support = support_along(problem.structure.segment, shape.conic_form(0.0))
-    found = decide_along(problem.structure.segment, support, centers)
+    _, bound, _ = decide_along(problem.structure.segment, support, centers)
     some = rng.choice(len(centers), size=50, replace=False)
-    assert found.cost_bound[some] == pytest.approx(one_by_one(problem, shape, 0.0, centers[some]), abs=1e-9)
+    assert bound[some] == pytest.approx(one_by_one(problem, shape, 0.0, centers[some]), abs=1e-9)
 
 
 @pytest.mark.parametrize("spread", [3.0, 0.3])

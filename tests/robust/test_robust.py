@@ -22,8 +22,7 @@ from polyhedge.robust import Adversary, Counterpart, decide, decide_by_scenarios
 from polyhedge.robust.adversary import maximise_convex_over_round_set
 from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, Region
 from polyhedge.solvers.linear import LinearSolver
-from polyhedge.solvers.program import Cone, ConicProgram, Status
-from polyhedge.solvers.scaling import Scaling
+from polyhedge.solvers.program import Cone, ConicProgram, Scaling, Status
 from polyhedge.solvers.solve import solve_mixed_integer
 
 RADIUS = 0.8

@@ -15,11 +15,10 @@ import scipy.sparse as sp
 import polyhedge as ph
 from polyhedge.problems.feasible_set import compile_feasible_program
 from polyhedge.robust import decide
-from polyhedge.robust.nominal import best_knowing
+from polyhedge.robust.decide import best_knowing
 from polyhedge.sets import Ball, Box
 from polyhedge.solvers.conic import solve_conic
-from polyhedge.solvers.program import Cone, ConicProgram
-from polyhedge.solvers.scaling import SecondOrder, with_products
+from polyhedge.solvers.program import Cone, ConicProgram, SecondOrder, with_products
 
 EPS = float(np.finfo(float).eps)
 D = 2

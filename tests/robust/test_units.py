@@ -22,8 +22,7 @@ from polyhedge.robust import Adversary, decide
 from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, UnionOfBalls
 from polyhedge.solvers.conic import solve_conic
 from polyhedge.solvers.linear import LinearSolver
-from polyhedge.solvers.program import Cone, ConicProgram, Solution, status_at
-from polyhedge.solvers.scaling import Scaling
+from polyhedge.solvers.program import Cone, ConicProgram, Scaling, Solution, status_at
 from polyhedge.solvers.verify import Verifier
 from shared import simplex
 

@@ -31,8 +31,7 @@ from polyhedge.robust.engine.batch import batch_engine
 from polyhedge.robust.engine.parametric import ContextSolver
 from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron
 from polyhedge.solvers import bilinear, conic
-from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status
-from polyhedge.solvers.scaling import Scaling
+from polyhedge.solvers.program import Cone, ConicProgram, Scaling, Solution, Status
 from polyhedge.solvers.verify import Verifier, in_dual_cone, nothing_known, outside
 
 OPTIMAL = highspy.HighsModelStatus.kOptimal

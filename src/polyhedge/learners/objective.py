@@ -32,7 +32,7 @@ from polyhedge.robust import Counterpart
 from polyhedge.robust.counterpart import CounterpartSolution
 from polyhedge.robust.engine.batch import batch_engine
 from polyhedge.robust.engine.parametric import ContextSolver, level_program
-from polyhedge.robust.known_support import CutReach
+from polyhedge.robust.support import CutReach
 from polyhedge.robust.warm_starts import SharpPrograms, SharpVertices, sharp_levels, sharp_programs
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.program import SolverError

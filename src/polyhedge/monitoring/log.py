@@ -33,11 +33,11 @@ import numpy as np
 from polyhedge._support.alignment import row_keys
 from polyhedge._support.files import replace_file, sole_writer
 from polyhedge._support.validation import Array
+from polyhedge.decisions import Decisions
 from polyhedge.diagnostics import Diagnostic, expected_cost_diagnostic
 from polyhedge.model import Model
 from polyhedge.monitoring.monitor import Monitoring, after_scores
 from polyhedge.problems import DecisionProblem
-from polyhedge.robust import Decisions
 
 _PATIENCE = 60.0
 """Seconds that a process waits for another to finish writing."""

@@ -18,12 +18,12 @@ from polyhedge._support.alignment import check_same_rows, row_keys
 from polyhedge._support.validation import Array, Mask, check_count
 from polyhedge.calibration import conformal_rank
 from polyhedge.data import GroupSplit, TimeSplit, digest_rows
+from polyhedge.decisions import Decisions
 from polyhedge.diagnostics import Diagnostic, coverage_since_diagnostic, fed_again_diagnostic, row_hashes
 from polyhedge.evaluation import Proportion, proportion
 from polyhedge.io import ModelFileError
 from polyhedge.model import Model, Prints
 from polyhedge.monitoring.alarm import Alarm, alarm_for
-from polyhedge.robust import Decisions
 from polyhedge.rows import Rows, n_rows_of, one_row
 
 

@@ -19,8 +19,7 @@ import numpy as np
 from polyhedge._support.tolerances import CANCELLATION, PIVOT
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.solvers.linear import LinearSolver
-from polyhedge.solvers.program import ConicProgram, row_kinds
-from polyhedge.solvers.scaling import Scaling, scaled
+from polyhedge.solvers.program import ConicProgram, Scaling, row_kinds, scaled
 
 # In units of the largest costs and limits.
 _NEGATIVE = 1e-9

@@ -32,8 +32,7 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.problems.feasible_set import FeasibleProgram
 from polyhedge.robust.threads import in_order
 from polyhedge.solvers.linear import LinearSolver
-from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status
-from polyhedge.solvers.scaling import Scaling
+from polyhedge.solvers.program import Cone, ConicProgram, Scaling, Solution, Status
 from polyhedge.solvers.solve import solve
 
 Statuses = NDArray[np.object_]

@@ -24,7 +24,7 @@ from polyhedge._support.stored import stored
 from polyhedge._support.tolerances import CANCELLATION, ROUNDING, SOLVED
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.data.splits import evenly_chosen
-from polyhedge.decisions import tight_facets
+from polyhedge.decisions import Decisions, tight_facets
 from polyhedge.planning.costs import PlanningProblem
 from polyhedge.planning.programs import least_with_cuts
 from polyhedge.planning.residual_distributions import MOST_POINTS, padded
@@ -33,7 +33,7 @@ from polyhedge.planning.separable import Separable, separable_of
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.feasible_set import quadratic_cost
 from polyhedge.regions.learned_set import SetRegions
-from polyhedge.robust import Adversary, Counterpart, Decisions
+from polyhedge.robust import Adversary, Counterpart
 from polyhedge.robust.decide import brought_back
 from polyhedge.robust.threads import in_order
 from polyhedge.sets import Shape

@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from polyhedge._support.frames import as_pandas
 from polyhedge._support.validation import Array, check_count
 from polyhedge.calibration.labels import as_values
+from polyhedge.decisions import Decisions
 from polyhedge.estimator import RobustDecider
 from polyhedge.fitting import reference_values
 from polyhedge.plots.style import CYCLE, GREY, new_axes, plain, tidy
 from polyhedge.problems.parameters import by_row, parameter_rows
-from polyhedge.robust import Decisions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,8 +13,7 @@ import scipy.sparse as sp
 
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.problems.formula import substitute, substitute_in, unit_values
-from polyhedge.solvers.program import Cone, ConicProgram, row_kinds
-from polyhedge.solvers.scaling import as_rotated, products, rotation
+from polyhedge.solvers.program import Cone, ConicProgram, as_rotated, products, rotation, row_kinds
 
 # CVXPY's canonicalisation keeps settings in module globals (before 1.9) and holds the interpreter all the while, so
 # that waiting costs nothing.

@@ -20,18 +20,17 @@ from numpy.typing import ArrayLike
 from polyhedge._support.stored import stored
 from polyhedge._support.tolerances import INSIDE, ROUNDING
 from polyhedge._support.validation import Array, Indices, as_rows
+from polyhedge.decisions import Decisions
 from polyhedge.predictors.regressor import Predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.feasible_set import compile_feasible_program
 from polyhedge.regions.family import DEFAULT_WORK, RegionFamily, Regions, Work
 from polyhedge.regions.learned_set import LearnedSet, SetPolicy
 from polyhedge.regions.policy import DevelopedPolicy, PlannedDecisions, Policy
-from polyhedge.robust import Decisions
 from polyhedge.robust.threads import one_blas_thread
 from polyhedge.sets import Polyhedron, Region, Shape
 from polyhedge.solvers.linear import recession_direction
-from polyhedge.solvers.program import ConicForm
-from polyhedge.solvers.scaling import SecondOrder
+from polyhedge.solvers.program import ConicForm, SecondOrder
 
 _NO_DECISION = (
     "the policy has no decision, or one that breaks a constraint. Such rows have no bound, and no more than a share "

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from polyhedge._support.validation import Array, Indices
+from polyhedge.decisions import Decisions
 from polyhedge.predictors.regressor import Predictor
 from polyhedge.problems import DecisionProblem
-from polyhedge.robust import Decisions
 from polyhedge.sets import Region, Volume
 
 if TYPE_CHECKING:  # a learned set is a family itself

@@ -14,16 +14,15 @@ import numpy as np
 from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, Indices
 from polyhedge.data.splits import evenly_chosen
-from polyhedge.decisions import joined
+from polyhedge.decisions import Decisions, joined
 from polyhedge.learners import Spread
 from polyhedge.predictors.regressor import Predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import by_row
 from polyhedge.regions.family import DEFAULT_WORK, RegionFamily, Regions, Work
 from polyhedge.regions.policy import PlannedDecisions, Policy
-from polyhedge.robust import Decisions, decide
-from polyhedge.robust.programs import Cache
-from polyhedge.robust.routes import is_closed_form
+from polyhedge.robust import decide
+from polyhedge.robust.decide import Cache, is_closed_form
 from polyhedge.robust.threads import in_order
 from polyhedge.sets import Region, Shape, Volume, mean_volume
 

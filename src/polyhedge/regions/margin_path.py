@@ -28,7 +28,7 @@ import numpy as np
 
 from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, Indices, Mask
-from polyhedge.decisions import all_optimal, joined
+from polyhedge.decisions import Decisions, all_optimal, joined
 from polyhedge.predictors.regressor import Predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions.cost_guard import (
@@ -39,7 +39,6 @@ from polyhedge.regions.cost_guard import (
 )
 from polyhedge.regions.family import DEFAULT_WORK, RegionFamily, Regions, Work
 from polyhedge.regions.policy import DevelopedPolicy, PlannedDecisions
-from polyhedge.robust import Decisions
 from polyhedge.sets import Polyhedron, Region
 from polyhedge.solvers.program import Status
 

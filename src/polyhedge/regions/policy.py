@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyhedge._support.validation import Array, Indices, Mask
-from polyhedge.decisions import as_statuses
+from polyhedge.decisions import Decisions, as_statuses
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions.family import DEFAULT_WORK, Work
-from polyhedge.robust import Decisions
 from polyhedge.solvers.program import Status
 
 __all__ = ["DevelopedPolicy", "PlannedDecisions", "Policy"]

@@ -5,11 +5,9 @@ from typing import TYPE_CHECKING
 from polyhedge._support.lazy import lazy
 
 if TYPE_CHECKING:
-    from polyhedge.decisions import Decisions
     from polyhedge.robust.adversary import Adversary, WorstCase
     from polyhedge.robust.counterpart import Counterpart
-    from polyhedge.robust.decide import decide
-    from polyhedge.robust.nominal import decide_knowing
+    from polyhedge.robust.decide import decide, decide_knowing
     from polyhedge.robust.scenarios import decide_by_scenarios
 else:  # imported when they are first used
     __getattr__, __dir__ = lazy(__name__)
@@ -17,7 +15,6 @@ else:  # imported when they are first used
 __all__ = [
     "Adversary",
     "Counterpart",
-    "Decisions",
     "WorstCase",
     "decide",
     "decide_by_scenarios",

@@ -21,8 +21,7 @@ from polyhedge.problems.feasible_set import FeasibleProgram, compile_feasible_pr
 from polyhedge.robust.adversary import Adversary, ResidualSet
 from polyhedge.robust.support import maximise
 from polyhedge.sets import Shape
-from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status, status_at
-from polyhedge.solvers.scaling import Scaling
+from polyhedge.solvers.program import Cone, ConicProgram, Scaling, Solution, Status, status_at
 from polyhedge.solvers.solve import solve
 
 _ALL_VERTICES = 64

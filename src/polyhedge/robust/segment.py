@@ -25,15 +25,6 @@ _FEW = 32
 
 
 @dataclass(frozen=True)
-class SegmentDecisions:
-    """Positions s (N,), bounds (N,) and worst-case residuals (N, d)."""
-
-    s: Array
-    cost_bound: Array
-    worst_residual: Array
-
-
-@dataclass(frozen=True)
 class SupportAlongSegment:
     """h(v(s)) for s in [0, 1]: residual k is the worst one between breaks[k] and breaks[k + 1]."""
 
@@ -128,22 +119,15 @@ class _Table:
         return k
 
 
-def decide_along(segment: Segment, support: SupportAlongSegment, centers: Array) -> SegmentDecisions:
-    """The robust decision of every context, exactly; in blocks that stay in the processor's cache."""
+def decide_along(segment: Segment, support: SupportAlongSegment, centers: Array) -> tuple[Array, Array, Array]:
+    """Positions s (N,), bounds (N,) and worst-case residuals (N, d), exactly; in blocks that stay in the cache."""
     n, d = centers.shape
-    decisions = SegmentDecisions(np.empty(n), np.empty(n), np.empty((n, d)))
+    s, bound, worst = np.empty(n), np.empty(n), np.empty((n, d))
     table = _table(support, float(segment.base[2]))
     for k in range(0, n, BLOCK):
         block = slice(k, k + BLOCK)
-        _decide_block(
-            segment,
-            table,
-            centers[block],
-            decisions.s[block],
-            decisions.cost_bound[block],
-            decisions.worst_residual[block],
-        )
-    return decisions
+        _decide_block(segment, table, centers[block], s[block], bound[block], worst[block])
+    return s, bound, worst
 
 
 def ties_along(segment: Segment, support: SupportAlongSegment, centers: Array) -> Mask:

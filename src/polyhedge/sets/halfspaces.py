@@ -19,7 +19,7 @@ from polyhedge._support.tolerances import SOLVER
 from polyhedge._support.validation import Array
 from polyhedge.sets.shape import Volume
 from polyhedge.solvers.linear import chebyshev_center, maximise_linear, units_of_outcomes
-from polyhedge.solvers.scaling import power_of_two
+from polyhedge.solvers.program import power_of_two
 
 __all__ = ["most_vertices", "polytope_volume", "vertices", "volume"]
 

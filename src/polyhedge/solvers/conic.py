@@ -10,8 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from polyhedge.solvers.options import seconds_allowed, solver_in_force
-from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status, status_at
-from polyhedge.solvers.scaling import Scaling, SecondOrder, scaled
+from polyhedge.solvers.program import Cone, ConicProgram, Scaling, SecondOrder, Solution, Status, scaled, status_at
 from polyhedge.solvers.verify import Verifier, nothing_known, settled
 
 _STATUS = {

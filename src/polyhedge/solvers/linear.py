@@ -16,8 +16,18 @@ from polyhedge._support.tolerances import OPTIMAL, SOLVER
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.solvers.conic import solve_conic
 from polyhedge.solvers.options import seconds_allowed, solver_in_force
-from polyhedge.solvers.program import Cone, ConicForm, ConicProgram, Solution, SolverError, Status
-from polyhedge.solvers.scaling import Scaling, balance, power_of_two, scaled
+from polyhedge.solvers.program import (
+    Cone,
+    ConicForm,
+    ConicProgram,
+    Scaling,
+    Solution,
+    SolverError,
+    Status,
+    balance,
+    power_of_two,
+    scaled,
+)
 from polyhedge.solvers.verify import Verifier, nothing_known, settled
 
 _STATUS = {

@@ -21,8 +21,17 @@ from polyhedge._support.validation import Array, Mask
 from polyhedge.solvers.conic import solve_conic
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.options import seconds_allowed, solver_in_force
-from polyhedge.solvers.program import Cone, ConicProgram, Solution, SolverError, Status, status_at
-from polyhedge.solvers.scaling import Scaling, SecondOrder, power_of_two
+from polyhedge.solvers.program import (
+    Cone,
+    ConicProgram,
+    Scaling,
+    SecondOrder,
+    Solution,
+    SolverError,
+    Status,
+    power_of_two,
+    status_at,
+)
 from polyhedge.solvers.verify import Verifier, nothing_known, outside
 
 

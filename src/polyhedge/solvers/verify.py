@@ -19,8 +19,7 @@ import scipy.sparse as sp
 
 from polyhedge._support.tolerances import FEASIBLE, OPTIMAL, ROUNDING
 from polyhedge._support.validation import Array, Mask
-from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status, row_kinds, status_at
-from polyhedge.solvers.scaling import NOISE, Scaling
+from polyhedge.solvers.program import NOISE, Cone, ConicProgram, Scaling, Solution, Status, row_kinds, status_at
 
 _ROUGH = 1e-3
 """Share of the costs at stake up to which the residuals of stationarity and feasibility leave a proof."""

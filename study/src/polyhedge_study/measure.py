@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from polyhedge.decisions import Decisions
 from polyhedge.evaluation import evaluate_decisions
 from polyhedge.planning import LeastMean
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions import SetRegions
-from polyhedge.robust import Decisions
 from polyhedge.sets import Shape, Volume, mean_volume
 from polyhedge_study.hull_volume import hull_volume_of_shape
 from polyhedge_study.inside import Array, Mask

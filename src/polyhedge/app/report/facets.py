@@ -13,10 +13,10 @@ from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.calibration import Radii
 from polyhedge.calibration.labels import takes_labels
 from polyhedge.data.splits import evenly_chosen
+from polyhedge.decisions import Decisions
 from polyhedge.estimator import RobustDecider
 from polyhedge.model import Model, promise_of
 from polyhedge.plots.sets import name_outcomes
-from polyhedge.robust import Decisions
 from polyhedge.robust.counterpart import Counterpart
 from polyhedge.rows import n_rows_of
 from polyhedge.sets import Polyhedron, Shape

@@ -20,8 +20,19 @@ import numpy as np
 from polyhedge._support.tolerances import INSIDE
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.robust.counterpart import Counterpart
-from polyhedge.robust.engine.pairs import DenseProgram, Pairs, complementary_pairs, independent_rows, prove
-from polyhedge.robust.engine.pivots import DualSimplex, PivotRule, PrincipalPivots, Start, pivot_all, start_at
+from polyhedge.robust.engine.pivots import (
+    DenseProgram,
+    DualSimplex,
+    Pairs,
+    PivotRule,
+    PrincipalPivots,
+    Start,
+    complementary_pairs,
+    independent_rows,
+    pivot_all,
+    prove,
+    start_at,
+)
 from polyhedge.robust.threads import in_order, one_blas_thread
 from polyhedge.solvers.program import Solution, Status
 

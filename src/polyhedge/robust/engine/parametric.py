@@ -12,8 +12,7 @@ from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.problems import DecisionProblem
 from polyhedge.solvers.conic import ConicSolver, solve_conic
 from polyhedge.solvers.linear import LinearSolver
-from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status, as_slice, row_kinds, status_at
-from polyhedge.solvers.scaling import Scaling
+from polyhedge.solvers.program import Cone, ConicProgram, Scaling, Solution, Status, as_slice, row_kinds, status_at
 from polyhedge.solvers.solve import solve, with_fixed_integers
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from polyhedge.decisions import Decisions
 from polyhedge.problems import DecisionProblem
-from polyhedge.robust import Decisions
 from polyhedge.sets import Shape, Volume
 from polyhedge.solvers.program import Cone, ConicForm
 from polyhedge_study.baselines.frames import Frame
