@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -18,7 +18,7 @@ from polyhedge.robust import decide
 from polyhedge.robust.decide import best_knowing
 from polyhedge.sets import Ball, Box
 from polyhedge.solvers.conic import solve_conic
-from polyhedge.solvers.program import Cone, ConicProgram, SecondOrder, with_products
+from polyhedge.solvers.program import Cone, ConicProgram, SecondOrder, as_rotated, products, rotation
 
 EPS = float(np.finfo(float).eps)
 D = 2
@@ -152,7 +152,9 @@ def test_a_square_beside_a_constant_is_a_product_with_the_same_points_and_values
     A = np.array([[1.0, 0.0], [0.0, -1.0], [0.0, 1.0], [-2.0, 0.0]])
     b = np.array([unit, 1.0, 1.0, -6 * unit])
     plain = ConicProgram(np.array([0.0, 1.0]), sp.csr_array(A), b, (Cone("nonneg", 1), Cone("soc", 3)))
-    turned = with_products(plain)
+    chosen = products(plain.A, plain.b, plain.cones)
+    turn = rotation(plain.cones, chosen)
+    turned = replace(plain, A=sp.csr_array(turn @ plain.A), b=turn @ plain.b, cones=as_rotated(plain.cones, chosen))
     assert [cone.kind for cone in turned.cones] == ["nonneg", "rotated"]
     assert turned.b.tolist() == [unit, 2.0, 0.0, -6 * unit]
     back = SecondOrder(turned.cones).of(turned)

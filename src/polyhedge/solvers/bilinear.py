@@ -46,20 +46,8 @@ _FEASIBLE = 1e-5
 class BilinearProgram:
     """The program of the module docstring as arrays.
 
-    Attributes
-    ----------
-    c : (n,) linear cost.
-    A : (m, n) linear parts of the rows.
-    row_lower, row_upper : (m,) infinite where a side is open.
-    products : (n_products, 3) of int
-        Rows (r, i, j): the product x_i x_j stands in row r ...
-    product_values : (n_products,)
-        ... with this coefficient.
-    lower, upper : (n,) bounds; columns that stand in products need finite ones.
-    integer : indices of integer columns.
-    P : (n, n) symmetric positive semidefinite quadratic cost, or None.
-    offset : constant cost.
-    start : (n,) a feasible point to start from, or None.
+    `products` has rows (r, i, j): x_i x_j stands in row r, with its coefficient in `product_values`; such columns need
+    finite bounds. P is positive semidefinite; `start` is a feasible point to start from.
     """
 
     c: Array
@@ -167,13 +155,8 @@ def _command() -> list[str]:
 def _ask_child(question: dict[str, Any], patience: float | None) -> dict[str, Any]:
     """Send the question, wait, and turn every way to die into an answer. Ctrl-C ends the child as well."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    child = subprocess.Popen(
-        _command(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment,
-    )
+    pipe = subprocess.PIPE
+    child = subprocess.Popen(_command(), stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
     try:
         reply, errors = child.communicate(pickle.dumps(question), timeout=patience)
     except subprocess.TimeoutExpired:
@@ -185,17 +168,11 @@ def _ask_child(question: dict[str, Any], patience: float | None) -> dict[str, An
     if child.returncode == 0 and reply:
         answer: dict[str, Any] = pickle.loads(reply)
         return answer
-    tail = errors.decode(errors="replace").strip().splitlines()[-1:]
-    return _failure("; ".join([f"the solver's process {_ending(child.returncode)}", *tail]))
-
-
-def _ending(code: int) -> str:
-    if code >= 0:
-        return f"ended with exit code {code}"
-    try:
-        return f"crashed ({signal.Signals(-code).name})"
-    except ValueError:
-        return f"crashed (signal {-code})"
+    tail, code = errors.decode(errors="replace").strip().splitlines()[-1:], child.returncode
+    ending = (
+        f"ended with exit code {code}" if code >= 0 else f"crashed ({signal.strsignal(-code) or f'signal {-code}'})"
+    )
+    return _failure("; ".join([f"the solver's process {ending}", *tail]))
 
 
 def _failure(detail: str) -> dict[str, Any]:
@@ -210,20 +187,15 @@ def _child() -> None:
     adapter = {"scip": _by_scip, "gurobi": _by_gurobi}[question["backend"]]
     try:
         program = BilinearProgram(**question["program"])
-        answer = _at_least_start(program, adapter(program, question["options"]))
+        answer = adapter(program, question["options"])
+        if answer["x"] is None and program.start is not None and answer["at_a_limit"]:
+            # The solver has not even looked at the start: the start is what was found.
+            answer = {**answer, "x": program.start, "status": "STOPPED_EARLY"}
     except Exception as error:
         traceback.print_exc()
         answer = _failure(f"{type(error).__name__}: {error}")
     pickle.dump(answer, reply)
     reply.flush()
-
-
-def _at_least_start(program: BilinearProgram, answer: dict[str, Any]) -> dict[str, Any]:
-    """At a limit before the solver has even looked at the start: the start is what was found."""
-    x = program.start
-    if answer["x"] is not None or x is None or not answer.get("at_a_limit"):
-        return answer
-    return {**answer, "x": x, "status": "STOPPED_EARLY"}
 
 
 def _value(program: BilinearProgram, x: Array) -> float:
@@ -263,24 +235,15 @@ def _complaint(program: BilinearProgram, x: Array, bound: float) -> str:
     return ""
 
 
-def _terms(program: BilinearProgram) -> list[tuple[list[tuple[int, float]], list[tuple[int, int, float]]]]:
-    """Linear and product terms of each row."""
-    A = program.A
-    linear = [
-        list(zip(A.indices[a:b].tolist(), A.data[a:b].tolist(), strict=True))
-        for a, b in zip(A.indptr[:-1], A.indptr[1:], strict=True)
-    ]
-    products: list[list[tuple[int, int, float]]] = [[] for _ in linear]
-    for (r, i, j), value in zip(program.products.tolist(), program.product_values.tolist(), strict=True):
-        products[r].append((i, j, value))
-    return list(zip(linear, products, strict=True))
-
-
 def _rows(program: BilinearProgram, x: Sequence[Any], total: Callable[[Iterable[Any]], Any]) -> Iterator[Any]:
     """The rows in a solver's own variables x, summed by its `total`."""
-    bounds = zip(program.row_lower.tolist(), program.row_upper.tolist(), strict=True)
-    for (linear, products), (low, high) in zip(_terms(program), bounds, strict=True):
-        row = total(v * x[i] for i, v in linear) + total(v * x[i] * x[j] for i, j, v in products)
+    A, products = program.A, [[] for _ in program.row_lower]
+    for (r, i, j), value in zip(program.products.tolist(), program.product_values.tolist(), strict=True):
+        products[r].append(value * x[i] * x[j])
+    for r, (low, high) in enumerate(zip(program.row_lower.tolist(), program.row_upper.tolist(), strict=True)):
+        entries = slice(A.indptr[r], A.indptr[r + 1])
+        linear = zip(A.indices[entries].tolist(), A.data[entries].tolist(), strict=True)
+        row = total(v * x[i] for i, v in linear) + total(products[r])
         if low == high:
             yield row == low
             continue
@@ -304,7 +267,7 @@ def _by_scip(program: BilinearProgram, options: dict[str, Any]) -> dict[str, Any
     model.hideOutput()
     model.setParams(
         {
-            **_given({"limits/time": options["time_limit"], "limits/nodes": options["max_nodes"]}),
+            **_limits(options, "limits/time", "limits/nodes"),
             "limits/gap": options["relative_gap"],
             "limits/absgap": options["absolute_gap"],
             "timing/clocktype": 2,
@@ -369,7 +332,7 @@ def _by_gurobi(program: BilinearProgram, options: dict[str, Any]) -> dict[str, A
 
 def _gurobi_answer(gp: Any, program: BilinearProgram, options: dict[str, Any]) -> dict[str, Any]:
     with gp.Env(params={"OutputFlag": 0}) as environment, gp.Model(env=environment) as model:
-        for limit, value in _given({"TimeLimit": options["time_limit"], "NodeLimit": options["max_nodes"]}).items():
+        for limit, value in _limits(options, "TimeLimit", "NodeLimit").items():
             model.setParam(limit, value)
         model.setParam("MIPGap", options["relative_gap"])
         model.setParam("MIPGapAbs", options["absolute_gap"])
@@ -397,8 +360,9 @@ def _gurobi_answer(gp: Any, program: BilinearProgram, options: dict[str, Any]) -
         }
 
 
-def _given(limits: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in limits.items() if value is not None}
+def _limits(options: dict[str, Any], *names: str) -> dict[str, Any]:
+    limits = zip(names, (options["time_limit"], options["max_nodes"]), strict=True)
+    return {name: value for name, value in limits if value is not None}
 
 
 def _ended(optimal: bool, has_point: bool, infeasible: bool) -> str:

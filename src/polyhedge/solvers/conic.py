@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -24,10 +25,16 @@ _STATUS = {
 }
 _ALMOST = {"AlmostPrimalInfeasible": Status.INFEASIBLE, "AlmostDualInfeasible": Status.UNBOUNDED}
 """What Clarabel says where it is nearly sure: believed where no other attempt says otherwise."""
+_CONES: dict[str, Callable[[Cone], Any]] = {
+    "zero": lambda cone: clarabel.ZeroConeT(cone.size),
+    "nonneg": lambda cone: clarabel.NonnegativeConeT(cone.size),
+    "soc": lambda cone: clarabel.SecondOrderConeT(cone.size),
+    "psd": lambda cone: clarabel.PSDTriangleConeT(cone.size),
+    "exp": lambda _: clarabel.ExponentialConeT(),
+    "pow": lambda cone: clarabel.PowerConeT(cone.exponent),
+}
 # An interior-point method can stall short of a tight tolerance on a problem it solves to the usual one.
 _TIGHT, _USUAL = 1e-10, 1e-8
-_MORE_SCALINGS = 2
-"""Frames in which a program is solved once more, each around the last solution: the second gains little."""
 
 
 def solve_conic(program: ConicProgram, *, time_limit: float | None = None, scaling: Scaling | None = None) -> Solution:
@@ -38,7 +45,7 @@ def solve_conic(program: ConicProgram, *, time_limit: float | None = None, scali
     """
     scaling = Scaling.of(program) if scaling is None else scaling
     best = solution = _in_scaling(program, scaling, time_limit)
-    for _ in range(_MORE_SCALINGS):
+    for _ in range(2):  # more gain nothing
         if not solution.status.has_solution:
             break
         finer = scaling.around(program, solution.x, solution.y)
@@ -102,16 +109,19 @@ class ConicSolver:
 def _set_up(program: ConicProgram, time_limit: float | None, tolerance: float, *, can_change: bool = False) -> Any:
     n = len(program.c)
     P = sp.csc_matrix((n, n) if program.P is None else sp.triu(program.P, format="csc"))
-    settings = _settings(time_limit, tolerance)
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tolerance
+    settings.reduced_tol_gap_abs = settings.reduced_tol_gap_rel = settings.reduced_tol_feas = 1e-7
+    settings.max_threads = 1
+    limit = seconds_allowed(time_limit)
+    if limit is not None:
+        settings.time_limit = limit
+    for name, value in solver_in_force().clarabel.items():
+        setattr(settings, name, value)
     settings.presolve_enable = settings.presolve_enable and not can_change
-    return clarabel.DefaultSolver(
-        P,
-        program.c,
-        sp.csc_matrix(program.A),
-        program.b,
-        [_clarabel_cone(cone) for cone in program.cones if cone.size],
-        settings,
-    )
+    cones = [_CONES[cone.kind](cone) for cone in program.cones if cone.size]
+    return clarabel.DefaultSolver(P, program.c, sp.csc_matrix(program.A), program.b, cones, settings)
 
 
 def _read(program: ConicProgram, solution: Any, verifier: Verifier, form: SecondOrder) -> Solution:
@@ -125,31 +135,3 @@ def _read(program: ConicProgram, solution: Any, verifier: Verifier, form: Second
         return nothing_known(program, status, name)
     point = Solution(np.array(solution.x), form.multipliers(z), np.nan, status, detail=name)
     return verifier.verify(program, verifier.scaling.invert(point))
-
-
-def _settings(time_limit: float | None, tolerance: float) -> clarabel.DefaultSettings:
-    settings = clarabel.DefaultSettings()
-    settings.verbose = False
-    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tolerance
-    settings.reduced_tol_gap_abs = settings.reduced_tol_gap_rel = settings.reduced_tol_feas = 1e-7
-    settings.max_threads = 1
-    limit = seconds_allowed(time_limit)
-    if limit is not None:
-        settings.time_limit = limit
-    for name, value in solver_in_force().clarabel.items():
-        setattr(settings, name, value)
-    return settings
-
-
-def _clarabel_cone(cone: Cone) -> object:
-    kinds = {
-        "zero": clarabel.ZeroConeT,
-        "nonneg": clarabel.NonnegativeConeT,
-        "soc": clarabel.SecondOrderConeT,
-        "psd": clarabel.PSDTriangleConeT,
-    }
-    if cone.kind == "exp":
-        return clarabel.ExponentialConeT()
-    if cone.kind == "pow":
-        return clarabel.PowerConeT(cone.exponent)
-    return kinds[cone.kind](cone.size)

@@ -39,9 +39,6 @@ _STATUS = {
     highspy.HighsModelStatus.kIterationLimit: Status.STOPPED_EARLY,
     highspy.HighsModelStatus.kSolutionLimit: Status.STOPPED_EARLY,
 }
-_SMALL = 2_000
-"""Columns up to which searches do not restart at their root. HiGHS 1.15 may lose the optimum when it does; a small
-program gains nothing by it (18 ms instead of 17 without)."""
 
 
 class LinearSolver:
@@ -82,7 +79,8 @@ class LinearSolver:
             "mip_feasibility_tolerance": SOLVER,
             "primal_feasibility_tolerance": SOLVER,
             "dual_feasibility_tolerance": SOLVER,
-            "mip_allow_restart": len(program.c) > _SMALL,
+            # HiGHS 1.15 may lose the optimum when a search restarts at its root; a small program gains nothing by it.
+            "mip_allow_restart": len(program.c) > 2_000,
             "presolve": "choose" if presolve else "off",
         } | dict(solver_in_force().highs)
         self.time_limit, self._has_changed_entries = seconds_allowed(time_limit), False
@@ -206,16 +204,6 @@ class LinearSolver:
         self.highs = self._highs()
         return self.solve()
 
-    def _pass_numbers(self) -> None:
-        """Tell HiGHS the present costs, and the right-hand sides of the rows that vary."""
-        n = len(self.program.c)
-        self.highs.changeColsCost(n, np.arange(n, dtype=np.int32), self._costs())
-        if not len(self.varying):
-            return
-        rows, limits = self.row_position[self.varying], self.verifier.limits(self.program.b)[self.varying]
-        lower = np.where(self.is_equation[self.varying], limits, -highspy.kHighsInf)
-        self.highs.changeRowsBounds(len(rows), rows.astype(np.int32), lower, limits)
-
     def forget(self) -> None:
         """Drop the last basis, so that the next answer depends on the numbers alone.
 
@@ -239,28 +227,30 @@ class LinearSolver:
         if not self._knows_program:
             refused = nothing_known(self.program, Status.FAILED, "HiGHS refuses the numbers of the program")
             return refused if len(self.program.integer) else settled(self.program, self._by_cones(refused))
-        self._pass_numbers()
-        self._run(self.highs)
+        n = len(self.program.c)
+        self.highs.changeColsCost(n, np.arange(n, dtype=np.int32), self._costs())
+        if len(self.varying):
+            rows, limits = self.row_position[self.varying], self.verifier.limits(self.program.b)[self.varying]
+            lower = np.where(self.is_equation[self.varying], limits, -highspy.kHighsInf)
+            self.highs.changeRowsBounds(len(rows), rows.astype(np.int32), lower, limits)
+        self._run()
         status = self.highs.getModelStatus()
         if status == highspy.HighsModelStatus.kUnboundedOrInfeasible:
             status = self._without_presolve()
         elif status not in _STATUS:
             self.highs.clearSolver()
             status = self._without_presolve()
-        solution = self._read(self.highs, status)
+        solution = self._read(status)
         if solution.status is Status.INFEASIBLE and not len(self.program.integer):
-            return self._unless_there_is_a_point(solution)
+            # That there is no point is the solver's word: it is taken unless another one finds the best of them.
+            other = solve_conic(self.program, time_limit=self.time_limit)
+            return other if other.status is Status.OPTIMAL else solution
         if len(self.program.integer):
             is_questionable = _STATUS.get(status) is Status.OPTIMAL and solution.status is Status.FAILED
-            return self._read(self.highs, self._without_presolve()) if is_questionable else solution
+            return self._read(self._without_presolve()) if is_questionable else solution
         if _STATUS.get(status, Status.OPTIMAL) is Status.OPTIMAL and solution.status is not Status.OPTIMAL:
             solution = self._by_cones(solution)
         return settled(self.program, solution)
-
-    def _unless_there_is_a_point(self, solution: Solution) -> Solution:
-        """That there is no point is the solver's word: it is taken unless another one finds the best of them."""
-        other = solve_conic(self.program, time_limit=self.time_limit)
-        return other if other.status is Status.OPTIMAL else solution
 
     def _by_cones(self, solution: Solution) -> Solution:
         """What Clarabel finds, where that is better than this solution."""
@@ -271,7 +261,7 @@ class LinearSolver:
     def solve_otherwise(self) -> Solution:
         """Solve for integers without presolve, where the answer of `solve` contradicts what is known."""
         self.highs.clearSolver()
-        return self._read(self.highs, self._without_presolve())
+        return self._read(self._without_presolve())
 
     def active_rows(self) -> Mask | None:
         """The rows that define the last basic solution; None where no basis or a free column says otherwise."""
@@ -293,46 +283,41 @@ class LinearSolver:
 
     def _without_presolve(self) -> highspy.HighsModelStatus:
         self.highs.setOptionValue("presolve", "off")
-        self._run(self.highs)
+        self._run()
         self.highs.setOptionValue("presolve", self.options["presolve"])
         return self.highs.getModelStatus()
 
-    def _run(self, highs: highspy.Highs) -> None:
+    def _run(self) -> None:
         """Run with the whole time limit: HiGHS counts the seconds of all runs together."""
         if self.time_limit is not None:
-            highs.setOptionValue("time_limit", highs.getRunTime() + self.time_limit)
-        highs.run()
+            self.highs.setOptionValue("time_limit", self.highs.getRunTime() + self.time_limit)
+        self.highs.run()
 
-    def _read(self, highs: highspy.Highs, highs_status: highspy.HighsModelStatus) -> Solution:
+    def _read(self, highs_status: highspy.HighsModelStatus) -> Solution:
         status = _STATUS.get(highs_status, Status.FAILED)
         program, scaling = self.program, self.scaling
         n = len(program.c)
-        info, solution = highs.getInfo(), highs.getSolution()
+        info, solution = self.highs.getInfo(), self.highs.getSolution()
         x = np.array(solution.col_value)
         if status is Status.STOPPED_EARLY and not solution.value_valid:
             status = Status.FAILED
         if not status.has_solution or len(x) != n:
-            return nothing_known(program, status, highs.modelStatusToString(highs_status))
+            return nothing_known(program, status, self.highs.modelStatusToString(highs_status))
         if len(program.integer):
             inside, x = x, scaling.origin + scaling.columns * x
             gap = self.cost * (float(self._costs() @ inside) - float(info.mip_dual_bound))
             point = self.verifier.verify_integer(program, x, gap, self.cost, self.tolerance)
             return replace(point, n_nodes=max(int(info.mip_node_count), 0))
-        y = self._duals(np.array(solution.row_dual), np.array(solution.col_dual))
+        y = np.zeros(program.A.shape[0])
+        y[self.rows] = -np.array(solution.row_dual)
+        if len(self.rows) < len(y):
+            bounds = np.flatnonzero(self.is_bound)
+            multiplier = -np.array(solution.col_dual)[self.bound_column[bounds]] / self.bound_coefficient[bounds]
+            y[bounds] = np.where(self._is_tightest[bounds], np.maximum(multiplier, 0.0), 0.0)
         point = Solution(
             scaling.origin + scaling.columns * x, scaling.prices + self.cost * scaling.rows * y, np.nan, status
         )
         return self.verifier.verify(program, point, self.cost)
-
-    def _duals(self, row_dual: Array, col_dual: Array) -> Array:
-        y = np.zeros(self.program.A.shape[0])
-        y[self.rows] = -row_dual
-        if len(self.rows) == len(y):
-            return y
-        bounds = np.flatnonzero(self.is_bound)
-        multiplier = -col_dual[self.bound_column[bounds]] / self.bound_coefficient[bounds]
-        y[bounds] = np.where(self._is_tightest[bounds], np.maximum(multiplier, 0.0), 0.0)
-        return y
 
 
 def maximise_linear(W: Array, h: Array, directions: Array, units: Array | None = None) -> tuple[Array, Array]:

@@ -80,9 +80,19 @@ class Solver:
             for option in given:
                 if (name, option) in _OWN_WORDS:
                     raise ValueError(f"{name} cannot take the option {option!r}. {_OWN_WORDS[name, option]}")
-        _check_highs(self.highs)
-        _check_clarabel(self.clarabel)
-        _check_backend(self.backend, self.options)
+        if self.highs:
+            _check_highs(self.highs)
+        if self.clarabel:
+            _check_clarabel(self.clarabel)
+        if self.backend != "auto":
+            from polyhedge.solvers.solve import check_named
+
+            check_named(self.backend)
+        elif self.options:
+            raise ValueError(
+                f"options are those of a back-end that is named, got {dict(self.options)} with backend='auto'. Options "
+                "of HiGHS and Clarabel go to highs and clarabel."
+            )
 
     def __hash__(self) -> int:
         return hash(repr(self))
@@ -102,8 +112,6 @@ class Solver:
 
 
 def _check_highs(options: Mapping[str, Any]) -> None:
-    if not options:
-        return
     import highspy
 
     highs = highspy.Highs()
@@ -114,8 +122,6 @@ def _check_highs(options: Mapping[str, Any]) -> None:
 
 
 def _check_clarabel(options: Mapping[str, Any]) -> None:
-    if not options:
-        return
     import clarabel
 
     settings = clarabel.DefaultSettings()
@@ -128,25 +134,13 @@ def _check_clarabel(options: Mapping[str, Any]) -> None:
             ) from error
 
 
-def _check_backend(backend: Any, options: Mapping[str, Any]) -> None:
-    if backend != "auto":
-        from polyhedge.solvers.solve import check_named
-
-        check_named(backend)
-    elif options:
-        raise ValueError(
-            f"options are those of a back-end that is named, got {dict(options)} with backend='auto'. Options of HiGHS "
-            "and Clarabel go to highs and clarabel."
-        )
-
-
 _IN_FORCE: ContextVar[Solver | None] = ContextVar("polyhedge solver", default=None)
-_AS_EVER = Solver()
+_USUAL = Solver()
 
 
 def solver_in_force() -> Solver:
     """What was asked for here."""
-    return _IN_FORCE.get() or _AS_EVER
+    return _IN_FORCE.get() or _USUAL
 
 
 def seconds_allowed(time_limit: float | None) -> float | None:

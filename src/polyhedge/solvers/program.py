@@ -151,6 +151,10 @@ class ConicProgram:
     offset: float = 0.0
     integer: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
+    def value(self, x: Array) -> float:
+        """The objective at a point."""
+        return float((self.c if self.P is None else self.c + 0.5 * (self.P @ x)) @ x) + self.offset
+
     @property
     def is_linear(self) -> bool:
         """Whether objective and cones are linear, so that a simplex solver applies."""
@@ -408,18 +412,6 @@ def rotation(cones: Sequence[Cone], chosen: Iterable[int], factor: float = 1.0) 
     one = np.full(len(first), factor)
     entries = np.concatenate([np.ones(len(others)), one, one, one, -one])
     return sp.csr_array((entries, (rows, columns)), shape=(size, size))
-
-
-def with_products(program: ConicProgram) -> ConicProgram:
-    """The program with `rotated` cones where second-order cones are products."""
-    chosen = products(program.A, program.b, program.cones)
-    if not chosen:
-        return program
-    turn = rotation(program.cones, chosen)
-    A = sp.csr_array(turn @ program.A)
-    A.eliminate_zeros()
-    A.sort_indices()
-    return replace(program, A=A, b=turn @ program.b, cones=as_rotated(program.cones, chosen))
 
 
 def as_rotated(cones: Sequence[Cone], chosen: Iterable[int]) -> tuple[Cone, ...]:

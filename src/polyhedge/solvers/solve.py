@@ -10,14 +10,14 @@ from __future__ import annotations
 import importlib.util
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from polyhedge._support.tolerances import OPTIMAL, ROUNDING, SOLVER, TIE
-from polyhedge._support.validation import Array, Mask
+from polyhedge._support.validation import Array
 from polyhedge.solvers.conic import solve_conic
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.options import seconds_allowed, solver_in_force
@@ -68,14 +68,10 @@ def with_fixed_integers(program: ConicProgram, x: Array, scaling: Scaling | None
     if rest.program.is_linear:
         return rest.completed(LinearSolver(rest.program, scaling=rest.scaling if is_given else None).solve())
     solution = solve_conic(rest.program, scaling=rest.scaling)
-    return rest.completed(
-        solution if solution.status is Status.OPTIMAL else _better(solution, solve_conic(rest.program))
-    )
-
-
-def _better(first: Solution, second: Solution) -> Solution:
-    """The one with a point, then the one with the smaller gap."""
-    return max(first, second, key=lambda solution: (solution.status.has_solution, -solution.gap))
+    if solution.status is not Status.OPTIMAL:
+        again = solve_conic(rest.program)
+        solution = max(solution, again, key=lambda each: (each.status.has_solution, -each.gap))
+    return rest.completed(solution)
 
 
 class _Rest:
@@ -105,9 +101,10 @@ class _Rest:
             gone = ~is_left[rows] if is_linear else np.full(cone.n_rows, not is_left[rows].any())
             kept[rows] = ~gone
             if gone.any():
-                self.broken = max(
-                    self.broken, _off(cone, scaling.rows[rows] * b[rows], scaling.rows[rows] * size[rows], gone)
-                )
+                slack, terms_of = scaling.rows[rows] * b[rows], 1 + scaling.rows[rows] * size[rows]
+                broken = np.abs(slack) if cone.kind == "zero" else np.maximum(-slack, 0.0)
+                off = float((broken / terms_of)[gone].max()) if is_linear else outside(cone, slack) / terms_of.max()
+                self.broken = max(self.broken, off)
             if not gone.all():
                 cones.append(replace(cone, size=int((~gone).sum())) if is_linear else cone)
         c, P, offset = program.c[self.columns], None, program.offset + float(program.c[program.integer] @ values)
@@ -131,21 +128,7 @@ class _Rest:
             return nothing_known(self.full, solution.status, solution.detail)
         x, y = np.empty(len(self.full.c)), np.zeros(len(self.full.b))
         x[self.full.integer], x[self.columns], y[self.kept] = self.values, solution.x, solution.y
-        curved = 0.0 if self.full.P is None else 0.5 * (self.full.P @ x)
-        return replace(solution, x=x, y=y, value=float((self.full.c + curved) @ x) + self.full.offset)
-
-
-def _off(cone: Cone, slack: Array, size: Array, gone: Mask) -> float:
-    """By how much the rows of a cone in which nothing is left are broken, in units of their scaling."""
-    if cone.kind == "zero":
-        return float((np.abs(slack) / (1 + size))[gone].max())
-    if cone.kind == "nonneg":
-        return float((np.maximum(-slack, 0.0) / (1 + size))[gone].max())
-    return outside(cone, slack) / (1 + float(size.max()))
-
-
-# Usual problems take fewer than twenty rounds of tangents.
-_MAX_ROUNDS = 200
+        return replace(solution, x=x, y=y, value=self.full.value(x))
 
 
 def solve_mixed_integer(
@@ -217,27 +200,16 @@ class _RelaxationBound:
         """The first answer that does not contradict the point; where all do, the point with what is proven of it."""
         for solver in solvers:
             for search in (solver.solve, solver.solve_otherwise):
-                answer = self._sized(search())
-                if not self._is_wrong(answer):
+                answer = search()
+                if answer.status is Status.OPTIMAL:  # only if the gap is small against the answer's own costs too
+                    own = max(at_stake(self.program, answer.x, self.plain), abs(answer.value - self.program.offset))
+                    size = min(answer.size, own)
+                    answer = replace(answer, size=size, status=status_at(answer.gap, size))
+                if not _contradicts(answer, self.value, max(self.size, abs(self.value - self.program.offset))):
                     return answer
         gap = self.value - self.lower
         point = Verifier(self.program, self.scaling).verify_integer(self.program, self.point.x, gap, self.size)
         return replace(point, detail="the search contradicts a point that is known")
-
-    def _is_wrong(self, answer: Solution) -> bool:
-        if answer.status is Status.INFEASIBLE:
-            return bool(np.isfinite(self.value))
-        size = max(self.size, abs(self.value - self.program.offset))
-        return bool(answer.status.has_solution and answer.value - answer.gap > self.value + OPTIMAL * size)
-
-    def _sized(self, answer: Solution) -> Solution:
-        """The answer, optimal only if its gap is small against its own costs too."""
-        if answer.status is not Status.OPTIMAL:
-            return answer
-        size = min(
-            answer.size, max(at_stake(self.program, answer.x, self.plain), abs(answer.value - self.program.offset))
-        )
-        return replace(answer, size=size, status=status_at(answer.gap, size, OPTIMAL))
 
 
 def check_cones(program: ConicProgram) -> None:
@@ -265,7 +237,7 @@ def _by_tangents(program: ConicProgram, time_limit: float | None, max_nodes: int
     best, lower, n_nodes = replace(nothing_known(program, Status.FAILED, ""), value=np.inf), -np.inf, 0
     # Tangents at the optimum without integrality keep the first linear relaxation bounded.
     relaxation.support_at(relaxed(program, time_limit))
-    for _ in range(_MAX_ROUNDS):
+    for _ in range(200):  # usual problems take fewer than twenty
         left = None if time_limit is None else max(time_limit - (time.perf_counter() - start), 0.01)
         outer = relaxation.solve(left, None if max_nodes is None else max(max_nodes - n_nodes, 1), best.value)
         n_nodes += outer.n_nodes
@@ -281,7 +253,9 @@ def _by_tangents(program: ConicProgram, time_limit: float | None, max_nodes: int
         is_cut = relaxation.cut_off(outer.x)
         if not is_cut and not candidate.status.has_solution:
             # One failure is not believed: what no tangent cuts off is a point of the program.
-            candidate = _as_point(program, outer.x[: len(program.c)])
+            x = outer.x[: len(program.c)].copy()
+            x[program.integer] = np.round(x[program.integer])
+            candidate = Solution(x, np.full(len(program.b), np.nan), program.value(x), Status.STOPPED_EARLY)
         if candidate.status.has_solution and not candidate.value >= best.value:
             best = candidate
         done = status_at(best.value - lower, max(1.0, abs(best.value))) is Status.OPTIMAL
@@ -295,20 +269,11 @@ def _by_tangents(program: ConicProgram, time_limit: float | None, max_nodes: int
     return replace(best, gap=best.value - lower, n_nodes=n_nodes)
 
 
-def _contradicts(answer: Solution, value: float) -> bool:
+def _contradicts(answer: Solution, value: float, size: float) -> bool:
     """Whether an answer says that there is no point, or none so low, although one of this value is known."""
     if answer.status is Status.INFEASIBLE:
         return bool(np.isfinite(value))
-    return bool(answer.value - answer.gap > value + OPTIMAL * max(1.0, abs(value)))
-
-
-def _as_point(program: ConicProgram, x: Array) -> Solution:
-    """A point with its value, its integer columns rounded; whoever takes it judges it."""
-    x = x.copy()
-    x[program.integer] = np.round(x[program.integer])
-    curved = 0.0 if program.P is None else 0.5 * (program.P @ x)
-    value = float((program.c + curved) @ x) + program.offset
-    return Solution(x, np.full(len(program.b), np.nan), value, Status.STOPPED_EARLY)
+    return bool(answer.status.has_solution and answer.value - answer.gap > value + OPTIMAL * size)
 
 
 def _scaling_of_rows(program: ConicProgram) -> Scaling:
@@ -382,14 +347,12 @@ class _LinearRelaxation:
             offset=program.offset,
             integer=program.integer,
         )
-        for scaling in (
-            _scaling_of_rows(linear),
-            None,
-        ):  # a search that fails, or says what cannot be, is made in another way
+        # A search that fails, or says what cannot be, is made in another way.
+        for scaling in (_scaling_of_rows(linear), None):
             solver = LinearSolver(linear, time_limit=time_limit, max_nodes=max_nodes, scaling=scaling)
             for search in (solver.solve, solver.solve_otherwise):
                 answer = search()
-                if answer.status is not Status.FAILED and not _contradicts(answer, at_most):
+                if answer.status is not Status.FAILED and not _contradicts(answer, at_most, max(1.0, abs(at_most))):
                     return answer
         return replace(answer, gap=np.inf)
 
@@ -492,13 +455,14 @@ def solve_named(program: ConicProgram, backend: str, options: Mapping[str, Any])
     plain = Scaling.of(program)
     scaling = scaling_around(plain, program, continuous)
     inside = SecondOrder(program.cones).of(scaling.apply(program))
-    answer = _asked(inside, backend, _with_options(_FINER.get(backend, {}), options))
-    if answer.x is None:
-        return nothing_known(program, answer.status, f"{backend}: {answer.words}")
-    completed = with_fixed_integers(inside, answer.x)
+    finer = _FINER.get(backend, {})
+    nested = {name: {**finer[name], **options[name]} for name in finer if isinstance(options.get(name), Mapping)}
+    status, words, x, lower = _ask(inside, backend, {**finer, **options, **nested})
+    if x is None:
+        return nothing_known(program, status, f"{backend}: {words}")
+    completed = with_fixed_integers(inside, x)
     if not completed.status.has_solution:
         return nothing_known(program, Status.FAILED, f"{backend}: its integers have no feasible completion")
-    lower = answer.lower_bound
     if lower is None:
         least = relaxed(inside, None)
         lower = least.value - least.gap
@@ -506,23 +470,10 @@ def solve_named(program: ConicProgram, backend: str, options: Mapping[str, Any])
     return Verifier(program, scaling).verify_integer(program, x, gap, min(scaling.cost, at_stake(program, x, plain)))
 
 
-@dataclass(frozen=True)
-class _Answer:
-    """What a solver says: perhaps a point, perhaps a lower bound, and in words how it ended."""
-
-    words: str
-    status: Status = Status.FAILED
-    x: Array | None = None
-    lower_bound: float | None = None
-
-
-def _with_options(own: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of which those that are given win, also inside of dictionaries of them."""
-    is_nested = {name for name in given if isinstance(given[name], Mapping) and isinstance(own.get(name), Mapping)}
-    return {**own, **{name: {**own[name], **given[name]} if name in is_nested else given[name] for name in given}}
-
-
-def _asked(program: ConicProgram, backend: str, options: dict[str, Any]) -> _Answer:
+def _ask(
+    program: ConicProgram, backend: str, options: dict[str, Any]
+) -> tuple[Status, str, Array | None, float | None]:
+    """How a solver ended, also in its words; perhaps a point, and perhaps a lower bound."""
     import cvxpy as cp
 
     problem, variables = _written(program)
@@ -536,15 +487,15 @@ def _asked(program: ConicProgram, backend: str, options: dict[str, Any]) -> _Ans
         ) from error
     words, values = str(solution.status), solution.primal_vars
     if words in (cp.INFEASIBLE, cp.INFEASIBLE_INACCURATE, "infeasible_or_unbounded"):
-        return _Answer(words, Status.INFEASIBLE)  # the relaxation is bounded
+        return Status.INFEASIBLE, words, None, None  # the relaxation is bounded
     x = np.full(len(program.c), np.nan)
     for columns, variable in variables:
         x[columns] = np.ravel(values.get(variable.id, np.nan)) if values else np.nan
     if not np.isfinite(x).all():
-        return _Answer(words)
+        return Status.FAILED, words, None, None
     read = _BOUNDS.get(backend)
     lower = None if read is None else float(read(solution.attr["solver_specific_stats"])) + program.offset
-    return _Answer(words, Status.OPTIMAL, x, lower)
+    return Status.OPTIMAL, words, x, lower
 
 
 def _written(program: ConicProgram) -> tuple[Any, list[tuple[Any, Any]]]:

@@ -40,7 +40,11 @@ class Verifier:
         self.At = self.A.T if isinstance(self.A, np.ndarray) else sp.csr_array(self.A.T)
         kinds = row_kinds(program.cones)
         self.is_equation, self.is_limit = kinds == "zero", kinds == "nonneg"
-        self.others = _other_cones(program.cones)
+        self.others, start = [], 0
+        for cone in program.cones:
+            if cone.size and cone.kind not in ("zero", "nonneg"):
+                self.others.append((cone, slice(start, start + cone.n_rows)))
+            start += cone.n_rows
         self.price, self.reach = self.At @ scaling.prices, self.A @ scaling.origin
         if self.P is not None:
             self.price = self.price + self.P @ scaling.origin
@@ -65,7 +69,7 @@ class Verifier:
         scaling, x = self.scaling, solution.x
         unit = scaling.cost if cost is None else cost
         b, curved, slack, force = self._sums(program, x, solution.y)
-        value = float(program.c @ x + 0.5 * (curved @ x)) + program.offset
+        value = program.value(x)
         if not np.isfinite(value):  # solvers accept costs and limits that are not numbers
             return nothing_known(program, Status.FAILED, "the value is not a finite number")
         y = self._in_dual_cone(solution.y, np.isposinf(program.b))
@@ -77,7 +81,10 @@ class Verifier:
         row_terms = np.abs(b) + self.size @ np.abs(x)
         off = float((broken / (1 / scaling.rows + row_terms)).max(initial=0.0))
         terms = float(np.abs(program.c * x).sum() + np.abs(curved * x).sum())
-        size = self._at_stake(x, force - self.At @ np.where(self.is_equation, 0.0, y), unit)
+        # A column far from its unit has no part by being far: what it costs is what it costs where it stands.
+        reduced = force - self.At @ np.where(self.is_equation, 0.0, y)
+        parts = np.abs(reduced) * np.minimum(scaling.columns, np.abs(x))
+        size = max(unit, float(parts.max(initial=0.0)))
         total = terms + float(np.abs(y) @ row_terms)
         is_faint = total < _FAINT * unit and self._left(program, x, y, curved) <= NOISE * unit
         size = _FAINT * unit if is_faint else min(size, total)
@@ -95,14 +102,6 @@ class Verifier:
         costs = np.abs(scaling.cost / scaling.columns * self.costs(program.c)) @ step + np.abs(curved) @ step
         limits = np.abs(self.limits(np.where(np.isposinf(program.b), 0.0, program.b)) / scaling.rows) + self.size @ step
         return float(costs + np.abs(y - scaling.prices) @ limits)
-
-    def _at_stake(self, x: Array, reduced: Array, unit: float) -> float:
-        """The largest part of the costs at the answer, at least a unit.
-
-        A column far from its unit has no part by being far: what it costs is what it costs where it stands.
-        """
-        parts = np.abs(reduced) * np.minimum(self.scaling.columns, np.abs(x))
-        return max(unit, float(parts.max(initial=0.0)))
 
     def _in_dual_cone(self, y: Array, is_none: Mask) -> Array:
         """Multipliers that may prove something: moved into the dual cone, 0 where there is no limit."""
@@ -124,8 +123,8 @@ class Verifier:
         That nothing lies below the lower bound is the search's word; a point below it shows that it is not true.
         """
         nothing = np.full(len(program.b), np.nan)
-        b, curved, slack, _ = self._sums(program, x, np.zeros(len(program.b)))
-        value = float(program.c @ x + 0.5 * (curved @ x)) + program.offset
+        b, _, slack, _ = self._sums(program, x, np.zeros(len(program.b)))
+        value = program.value(x)
         if not np.isfinite([value, gap]).all():
             return nothing_known(program, Status.FAILED, "the value or its lower bound is not a finite number")
         broken = self._slacks(slack, np.zeros(len(program.b)))[1]
@@ -164,15 +163,6 @@ class Verifier:
 
 def _quick(matrix: sp.csr_array) -> Any:
     return matrix.toarray() if matrix.shape[0] * matrix.shape[1] <= _SMALL else matrix
-
-
-def _other_cones(cones: tuple[Cone, ...]) -> list[tuple[Cone, slice]]:
-    others, start = [], 0
-    for cone in cones:
-        if cone.size and cone.kind not in ("zero", "nonneg"):
-            others.append((cone, slice(start, start + cone.n_rows)))
-        start += cone.n_rows
-    return others
 
 
 def settled(program: ConicProgram, solution: Solution) -> Solution:
