@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from polyhedge._support.validation import Array, Indices
 from polyhedge.problems import DecisionProblem, Pieces
-from polyhedge.problems.feasible_set import FeasibleProgram, Slopes
+from polyhedge.problems.feasible_set import FeasibleProgram
 from polyhedge.problems.lifted import Lifted
 from polyhedge.robust.engine.parametric import ContextSolver, ParametricProgram, Uniqueness
 from polyhedge.robust.support import SupportCertificate, form_at, maximise
@@ -31,7 +31,6 @@ class _Block:
     """One piece of one robust row: where its multipliers stand, or what its support value is."""
 
     row: int
-    piece: int
     multiplier_columns: Indices
     equation_rows: Indices
     inequality_row: int
@@ -118,14 +117,32 @@ class Counterpart:
                 columns, equations = self._add_multipliers(assembly, pieces, piece, z)
             else:
                 constant = float(certificate.values[piece])
-            terms = _PieceTerms(self, pieces, piece, constant, z, columns)
+            # h(v) + v'f + p'z + c with v = Q z + q, as the objective or as a row.
+            Q, q, p, c = pieces.Q[piece], pieces.q[piece], pieces.p[piece], float(pieces.c[piece]) + constant
+            A = self.support_rows[0]
+            fixed, cut = np.split(columns, [len(columns) - len(A)]) if len(columns) else (columns, columns)
+            g, cut_slope = self.form.g[: len(columns)], np.zeros((len(cut), len(q)))
+            cut_slope[:, : A.shape[1]] = -A if len(columns) else 0.0
             if row == 0 and not self.has_level:
-                terms.to_objective(assembly)
+                assembly.add_costs(z, p, Q.T)
+                assembly.add_costs(columns, g, None)
+                assembly.add_costs(cut, np.zeros(len(cut)), cut_slope)
+                assembly.offset += c
+                assembly.offset_slope = assembly.offset_slope + q
                 inequality = -1
             else:
-                inequality = terms.to_row(assembly, extra, extra_sign)
-            one = None if certificate is None else _at(certificate, piece)
-            self.blocks.append(_Block(row, piece, columns, equations, inequality, one))
+                line = assembly.add_rows("nonneg", np.array([-c]), rhs_slope=-q[None])
+                moving = Q.any(axis=0) | (p != 0)
+                assembly.add_entries(np.repeat(line, moving.sum()), z[moving], p[moving], Q.T[moving])
+                assembly.add_entries(np.repeat(line, len(fixed)), fixed, g[: len(fixed)])
+                assembly.add_entries(np.repeat(line, len(cut)), cut, g[len(fixed) :], cut_slope)
+                assembly.add_entries(np.repeat(line, len(extra)), extra, np.full(len(extra), extra_sign))
+                inequality = int(line[0])
+            one = None
+            if certificate is not None:
+                parts = (part[[piece]] for part in (certificate.values, certificate.lifted, certificate.multipliers))
+                one = SupportCertificate(*parts, certificate.n_outcomes)
+            self.blocks.append(_Block(row, columns, equations, inequality, one))
 
     def _fixed_supports(self, pieces: Pieces) -> SupportCertificate | None:
         """Support values that depend on neither decision nor prediction are numbers: solve them once."""
@@ -191,50 +208,13 @@ class Counterpart:
         return solution.weighted_points[k] / solution.weights[k]
 
 
-class _PieceTerms:
-    """h(v) + v'f + p'z + c with v = Q z + q, written as an objective or as a row."""
-
-    def __init__(
-        self, owner: Counterpart, pieces: Pieces, piece: int, constant: float, z: Indices, columns: Indices
-    ) -> None:
-        self.Q, self.q = pieces.Q[piece], pieces.q[piece]
-        self.p, self.c = pieces.p[piece], float(pieces.c[piece]) + constant
-        self.z, self.columns, self.g = z, columns, owner.form.g[: len(columns)]
-        A = owner.support_rows[0]
-        self.support_columns = columns[len(columns) - len(A) :] if len(columns) else columns
-        self.support_slope = np.zeros((len(self.support_columns), len(self.q)))
-        self.support_slope[:, : A.shape[1]] = -A if len(columns) else 0.0
-
-    def to_objective(self, assembly: _Assembly) -> None:
-        assembly.add_costs(self.z, self.p, self.Q.T)
-        assembly.add_costs(self.columns, self.g, None)
-        assembly.add_costs(self.support_columns, np.zeros(len(self.support_columns)), self.support_slope)
-        assembly.add_offset(self.c, self.q)
-
-    def to_row(self, assembly: _Assembly, extra: Indices, extra_sign: float) -> int:
-        row = assembly.add_rows("nonneg", np.array([-self.c]), rhs_slope=-self.q[None])
-        moving = self.Q.any(axis=0) | (self.p != 0)
-        z_rows = np.repeat(row, moving.sum())
-        assembly.add_entries(z_rows, self.z[moving], self.p[moving], self.Q.T[moving])
-        fixed = len(self.columns) - len(self.support_columns)
-        assembly.add_entries(np.repeat(row, fixed), self.columns[:fixed], self.g[:fixed])
-        assembly.add_entries(
-            np.repeat(row, len(self.support_columns)),
-            self.support_columns,
-            self.g[fixed:],
-            self.support_slope,
-        )
-        assembly.add_entries(np.repeat(row, len(extra)), extra, np.full(len(extra), extra_sign))
-        return int(row[0])
-
-
 class _Assembly:
     """Grow a parametric program by columns, rows and entries."""
 
     def __init__(self, feasible: FeasibleProgram, n_outcomes: int) -> None:
         program = feasible.program
         self.base, self.d = program, n_outcomes
-        self.c, self.offset = [program.c], [program.offset]
+        self.c, self.offset = [program.c], program.offset
         self.n_columns = len(program.c)
         self.b, self.cones = [program.b], list(program.cones)
         self.n_rows = len(program.b)
@@ -244,11 +224,10 @@ class _Assembly:
         self.cost_rows: list[tuple[Indices, Array, Array]] = []
         self.rhs_slopes: list[tuple[Indices, Array]] = []
         self.offset_slope = np.zeros(n_outcomes)
-        if feasible.slopes is not None:
-            self._add_slopes(feasible.slopes)
-
-    def _add_slopes(self, known: Slopes) -> None:
-        """What moves the program of Z: parameters, which are the last of the outcomes."""
+        known = feasible.slopes
+        if known is None:
+            return
+        # What moves the program of Z: parameters, which are the last of the outcomes.
         last = slice(self.d - len(known.offset), self.d)
         costs, rhs = np.zeros((self.n_columns, self.d)), np.zeros((self.n_rows, self.d))
         self.slopes[0][:, last] = known.A.toarray()
@@ -290,10 +269,6 @@ class _Assembly:
     def add_costs(self, columns: Indices, costs: Array, slopes: Array | None) -> None:
         self.cost_rows.append((columns, costs, np.zeros((len(costs), self.d)) if slopes is None else slopes))
 
-    def add_offset(self, offset: float, slope: Array) -> None:
-        self.offset.append(offset)
-        self.offset_slope = self.offset_slope + slope
-
     def finish(self) -> ParametricProgram:
         c, cost_slope = np.concatenate(self.c), np.zeros((self.n_columns, self.d))
         for columns, costs, slopes in self.cost_rows:
@@ -302,41 +277,26 @@ class _Assembly:
         rhs_slope = np.zeros((self.n_rows, self.d))
         for rows, slopes in self.rhs_slopes:
             rhs_slope[rows] += slopes
-        A, entry_slope = self._matrix()
-        base = self.base
+        base, P = self.base, None
+        if base.P is not None:
+            coo = base.P.tocoo()
+            P = sp.csr_array((coo.data, (coo.row, coo.col)), shape=(self.n_columns, self.n_columns))
+        # The matrix and, aligned with its stored entries, their slopes in f.
+        rows, columns = np.concatenate(self.rows), np.concatenate(self.columns)
+        order = np.lexsort((columns, rows))
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=self.n_rows))])
+        entries = np.concatenate(self.values)[order], columns[order], indptr
+        A = sp.csr_array(entries, shape=(self.n_rows, self.n_columns))
+        entry_slope = sp.csr_array(np.concatenate(self.slopes)[order])
         program = ConicProgram(
             c=c,
             A=A,
             b=np.concatenate(self.b),
             cones=tuple(self.cones),
-            P=_padded(base.P, self.n_columns),
-            offset=sum(self.offset),
+            P=P,
+            offset=self.offset,
             integer=base.integer,
         )
         return ParametricProgram(
             program, sp.csr_array(cost_slope), entry_slope, sp.csr_array(rhs_slope), self.offset_slope
         )
-
-    def _matrix(self) -> tuple[sp.csr_array, sp.csr_array]:
-        """The matrix and, aligned with its stored entries, their slopes in f."""
-        rows, columns = np.concatenate(self.rows), np.concatenate(self.columns)
-        order = np.lexsort((columns, rows))
-        rows, columns = rows[order], columns[order]
-        indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=self.n_rows))])
-        values = np.concatenate(self.values)[order]
-        A = sp.csr_array((values, columns, indptr), shape=(self.n_rows, self.n_columns))
-        return A, sp.csr_array(np.concatenate(self.slopes)[order])
-
-
-def _padded(P: sp.csr_array | None, n: int) -> sp.csr_array | None:
-    if P is None:
-        return None
-    coo = P.tocoo()
-    return sp.csr_array((coo.data, (coo.row, coo.col)), shape=(n, n))
-
-
-def _at(certificate: SupportCertificate, i: int) -> SupportCertificate:
-    one = slice(i, i + 1)
-    return SupportCertificate(
-        certificate.values[one], certificate.lifted[one], certificate.multipliers[one], certificate.n_outcomes
-    )

@@ -17,11 +17,11 @@ from polyhedge._support.tolerances import OPTIMAL, ROUNDING
 from polyhedge._support.validation import Array
 from polyhedge.problems import Curvature, DecisionProblem
 from polyhedge.problems.checks import may_be_infeasible
-from polyhedge.problems.feasible_set import FeasibleProgram, compile_feasible_program
+from polyhedge.problems.feasible_set import compile_feasible_program
 from polyhedge.robust.adversary import Adversary, ResidualSet
 from polyhedge.robust.support import maximise
 from polyhedge.sets import Shape
-from polyhedge.solvers.program import Cone, ConicProgram, Scaling, Solution, Status, status_at
+from polyhedge.solvers.program import Cone, Scaling, Solution, Status, status_at
 from polyhedge.solvers.solve import solve
 
 _ALL_VERTICES = 64
@@ -83,7 +83,14 @@ def decide_by_scenarios(
         if is_far:  # perhaps only for want of scenarios: ask the adversary about a far decision
             master, z = best_against(problem, scenarios, reach=_FAR)
         if not master.status.has_solution:
-            return _no_decision(problem, *_why_no_master(problem, master))
+            is_robust = problem.uncertain_constraints is not None
+            if master.status is not Status.INFEASIBLE or (not is_robust and may_be_infeasible(problem)):
+                return _no_decision(problem, master.status, master.detail)
+            if is_robust:
+                detail = "No decision satisfies uncertain_constraints for all outcomes of the set"
+                return _no_decision(problem, master.status, detail)
+            detail = f"{master.detail} is the solver's answer, but there are feasible decisions"
+            return _no_decision(problem, Status.FAILED, detail)
         worst = adversary.worst_case(z)
         violated = _violations(problem, adversary, z)
         lower = -np.inf if is_far else master.value - master.gap
@@ -92,14 +99,17 @@ def decide_by_scenarios(
         gap, size = max(best.value - lower, 0.0), _size(problem, z, scenarios, master)
         status = status_at(gap, size, tolerance)
         if np.isfinite(gap) and gap <= _SHARE * tolerance * size + worst.gap:
-            return _with(best, gap, status, scenarios)
+            break
         fresh = np.vstack([worst.outcome[None], violated])
-        if not _adds_something(scenarios, fresh):
+        distance = np.abs(scenarios[:, None] - fresh[None]).max(axis=2).min(axis=0)
+        if (distance <= _NEW * np.ptp(scenarios, axis=0).max(initial=0.0) + ROUNDING * np.abs(fresh).max()).all():
             if is_far:
                 return _no_decision(problem, Status.UNBOUNDED)
-            return _with(best, gap, status, scenarios)
+            break
         scenarios = np.vstack([scenarios, fresh])
-    return _with(best, gap, status, scenarios)
+    if best.status is Status.FAILED:
+        return best
+    return replace(best, status=status, gap=gap, scenarios=scenarios)
 
 
 def _size(problem: DecisionProblem, z: Array, scenarios: Array, master: Solution) -> float:
@@ -113,20 +123,6 @@ def _size(problem: DecisionProblem, z: Array, scenarios: Array, master: Solution
     wide = float(np.ptp(scenarios, axis=0).max(initial=0.0))
     digits = float(np.abs(scenarios).max(initial=0.0)) / wide if wide else 1.0
     return (cost_range or master.size) * (1 + ROUNDING / OPTIMAL * digits) + ROUNDING / OPTIMAL * value
-
-
-def _with(best: ScenarioSolution, gap: float, status: Status, scenarios: Array) -> ScenarioSolution:
-    if best.status is Status.FAILED:
-        return best
-    return ScenarioSolution(best.z, best.value, best.outcome, status, gap, best.detail, scenarios)
-
-
-def _why_no_master(problem: DecisionProblem, master: Solution) -> tuple[Status, str]:
-    if master.status is Status.INFEASIBLE and problem.uncertain_constraints is not None:
-        return master.status, "No decision satisfies uncertain_constraints for all outcomes of the set"
-    if master.status is Status.INFEASIBLE and not may_be_infeasible(problem):
-        return Status.FAILED, f"{master.detail} is the solver's answer, but there are feasible decisions"
-    return master.status, master.detail
 
 
 def _no_decision(problem: DecisionProblem, status: Status, detail: str = "") -> ScenarioSolution:
@@ -160,21 +156,18 @@ def best_against(problem: DecisionProblem, scenarios: Array, *, reach: float | N
     worst = cp.maximum(*costs) if len(costs) > 1 else costs[0]
     rows = [*problem.written.certain, *(row for u in scenarios for row in problem.constraints_at(u))]
     feasible = compile_feasible_program(variables, worst, rows)
-    solution = solve(feasible.program if reach is None else _within(feasible, reach))
-    return solution, solution.x[feasible.z_columns]
-
-
-def _within(feasible: FeasibleProgram, reach: float) -> ConicProgram:
-    """The program with bounds on the decision."""
     program, z = feasible.program, feasible.z_columns
-    limits = reach * Scaling.of(program).columns[z]
-    pick = sp.csr_array((np.ones(len(z)), (np.arange(len(z)), z)), shape=(len(z), len(program.c)))
-    return replace(
-        program,
-        A=sp.vstack([program.A, pick, -pick], format="csr"),
-        b=np.concatenate([program.b, limits, limits]),
-        cones=(*program.cones, Cone("nonneg", 2 * len(z))),
-    )
+    if reach is not None:
+        limits = reach * Scaling.of(program).columns[z]
+        pick = sp.csr_array((np.ones(len(z)), (np.arange(len(z)), z)), shape=(len(z), len(program.c)))
+        program = replace(
+            program,
+            A=sp.vstack([program.A, pick, -pick], format="csr"),
+            b=np.concatenate([program.b, limits, limits]),
+            cones=(*program.cones, Cone("nonneg", 2 * len(z))),
+        )
+    solution = solve(program)
+    return solution, solution.x[z]
 
 
 def _violations(problem: DecisionProblem, adversary: Adversary, z: Array) -> Array:
@@ -192,9 +185,3 @@ def _violations(problem: DecisionProblem, adversary: Adversary, z: Array) -> Arr
         if totals[worst] > allowed:
             outcomes.append((adversary.center + certificate.points[worst])[None])
     return np.vstack(outcomes)
-
-
-def _adds_something(scenarios: Array, fresh: Array) -> bool:
-    distance = np.abs(scenarios[:, None] - fresh[None]).max(axis=2).min(axis=0)
-    least = _NEW * np.ptp(scenarios, axis=0).max(initial=0.0) + ROUNDING * np.abs(fresh).max()
-    return bool((distance > least).any())

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
+from functools import cache
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -51,33 +52,21 @@ def one_blas_thread() -> Iterator[None]:
 
     The number of threads is one for the whole process: calls that overlap must not restore each other's.
     """
-    _enter()
+    with _lock:
+        _inside.append(None if _inside else _controller().limit(limits=1, user_api="blas"))
     try:
         yield
     finally:
-        _leave()
+        with _lock:
+            limit = _inside[0]
+            _inside.pop()
+            if not _inside:
+                limit.restore_original_limits()
 
 
-def _enter() -> None:
-    with _lock:
-        _inside.append(None if _inside else _controller().limit(limits=1, user_api="blas"))
-
-
-def _leave() -> None:
-    with _lock:
-        limit = _inside[0]
-        _inside.pop()
-        if not _inside:
-            limit.restore_original_limits()
-
-
-_known: list[Any] = []
-
-
+@cache
 def _controller() -> Any:
     """The libraries of this process that multiply matrices: looked for once, which takes milliseconds."""
-    if not _known:
-        from threadpoolctl import ThreadpoolController
+    from threadpoolctl import ThreadpoolController
 
-        _known.append(ThreadpoolController())
-    return _known[0]
+    return ThreadpoolController()

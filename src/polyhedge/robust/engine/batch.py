@@ -133,7 +133,8 @@ class BatchEngine:
     def _decide_chunk(self, centers: Array, chunk: slice, out: BatchDecisions, n_jobs: int | None) -> None:
         F = np.concatenate([np.ones((len(centers), 1)), centers - self.center], axis=1)
         which = self.pool.most_promising(F)
-        outside = self.pool.settle(F, which, _part(out, chunk))
+        here = BatchDecisions(**{name: values[chunk] for name, values in vars(out).items()})
+        outside = self.pool.settle(F, which, here)
         if not len(outside):
             return
         tasks = [outside[k : k + _TASK] for k in range(0, len(outside), _TASK)]
@@ -307,7 +308,12 @@ class _Pool:
             residual = np.zeros((engine.counterpart.problem.n_outcomes, len(F)))
             weights = np.ascontiguousarray(Y[engine.worst.rows].T)
         z = X[engine.counterpart.problem.feasible.z_columns]
-        U = _value_form(engine.program, region)
+        # The bound of a region is [1; f]'U [1; f].
+        program = engine.program
+        bend = 0.0 if program.P is None else 0.5 * program.P @ region.X
+        U = program.scaling.cost * (region.X.T @ (program.C + bend))
+        U[0] += program.offset
+        U = np.asarray((U + U.T) / 2)
         # Within a region a linear program's optimum is affine where predictions move only its costs or only its limits.
         is_affine = isinstance(engine.rule, DualSimplex)
         value = _tangent(U, np.eye(len(U))[0])[None] if is_affine else U
@@ -319,23 +325,11 @@ class _Pool:
         return [Y @ F]
 
 
-def _value_form(program: DenseProgram, region: Region) -> Array:
-    """The symmetric U with which the bound of a region is [1; f]'U [1; f]."""
-    bend = 0.0 if program.P is None else 0.5 * program.P @ region.X
-    U = program.scaling.cost * (region.X.T @ (program.C + bend))
-    U[0] += program.offset
-    return np.asarray((U + U.T) / 2)
-
-
 def _tangent(U: Array, F: Array) -> Array:
     """The affine function of [1; f] that touches F'U F at one F."""
     slope = 2 * U @ F
     slope[0] -= F @ U @ F
     return slope
-
-
-def _part(decisions: BatchDecisions, chunk: slice) -> BatchDecisions:
-    return BatchDecisions(**{name: values[chunk] for name, values in vars(decisions).items()})
 
 
 @dataclass(frozen=True)
@@ -370,20 +364,15 @@ def region_at(rule: PivotRule, pairs: Pairs, flipped: Indices) -> Region | None:
     if (start.tableau[rule.n_rows : rule.n_rows + 1, :n] < -INSIDE).any():
         return None  # a negative price: not optimal anywhere
     tests = np.ascontiguousarray(start.tableau[: rule.n_rows, n:].T)
-    v = _affine_values(rule, start)
-    is_active = pairs.at_base.copy()
-    is_active[flipped] ^= True
-    return Region(start, tests, pairs.X0 + pairs.X1 @ v, pairs.Y0 + pairs.Y1 @ v, is_active)
-
-
-def _affine_values(rule: PivotRule, start: Start) -> Array:
-    """V with v = V [1; f], by reading the tableau once for each column of [1; f]; prices belong to the first."""
-    n, each = rule.n_columns, start.tableau.shape[1] - rule.n_columns
+    # V with v = V [1; f]: the tableau is read once for each column of [1; f]; prices belong to the first.
+    each = start.tableau.shape[1] - n
     M = np.zeros((each, len(start.tableau), n + 1))
     M[0, :, :n] = start.tableau[:, :n]
     M[:, :, n] = start.tableau[:, n:].T
-    rows, columns = np.repeat(start.rows[None], each, axis=0), np.repeat(start.columns[None], each, axis=0)
-    return rule.values(M, rows, columns)[0].T
+    v = rule.values(M, np.repeat(start.rows[None], each, axis=0), np.repeat(start.columns[None], each, axis=0))[0].T
+    is_active = pairs.at_base.copy()
+    is_active[flipped] ^= True
+    return Region(start, tests, pairs.X0 + pairs.X1 @ v, pairs.Y0 + pairs.Y1 @ v, is_active)
 
 
 def is_certified(program: DenseProgram, region: Region, tolerance: float) -> bool:

@@ -394,7 +394,7 @@ class Ends:
 def pivot_all(rule: PivotRule, starts: Sequence[Start], which: Indices, F: Array) -> Ends:
     """Pivot every context from its start, starts[which[i]], until nothing is negative."""
     batch = _Batch(rule, starts, which, F)
-    while batch.any_left:
+    while len(batch.contexts):
         batch.step()
     return Ends(batch.v, batch.is_flipped, batch.ended)
 
@@ -426,10 +426,6 @@ class _Batch:
         self.rows[slots], self.columns[slots] = self.labels[0][start], self.labels[1][start]
         self.contexts[slots], self.pending[slots], self.age[slots] = contexts, -1, 0
 
-    @property
-    def any_left(self) -> bool:
-        return len(self.contexts) > 0
-
     def step(self) -> None:
         """One pivot in every tableau that needs one; the others are read and replaced."""
         i, j, goes_on = self.rule.choose(self.M, self.rows, self.pending, self.age)
@@ -439,7 +435,9 @@ class _Batch:
         self._pivot(i, j, goes_on)
         stops = np.flatnonzero(is_live & ~goes_on)
         if len(stops):
-            self._read(stops)
+            contexts, M = self.contexts[stops], self.M[stops]
+            self.v[contexts], self.is_flipped[contexts] = self.rule.values(M, self.rows[stops], self.columns[stops])
+            self.ended[contexts] = M[:, : self.rule.n_rows, self.rule.n_columns].min(axis=1) >= -_NEGATIVE
             self._refill(stops)
 
     def _pivot(self, i: Indices, j: Indices, goes_on: Mask) -> None:
@@ -457,11 +455,6 @@ class _Batch:
         self.M[g, i, j] = 1.0 / pivot
         self.rows[g, i], self.columns[g, j] = self.columns[g, j], self.rows[g, i]
         self.age[g] += 1
-
-    def _read(self, slots: Indices) -> None:
-        contexts, M = self.contexts[slots], self.M[slots]
-        self.v[contexts], self.is_flipped[contexts] = self.rule.values(M, self.rows[slots], self.columns[slots])
-        self.ended[contexts] = M[:, : self.rule.n_rows, self.rule.n_columns].min(axis=1) >= -_NEGATIVE
 
     def _refill(self, slots: Indices) -> None:
         fresh = np.arange(self.n_loaded, min(self.n_loaded + len(slots), len(self.F)))
