@@ -69,22 +69,6 @@ def test_a_million_contexts_are_decided_in_one_go():
     assert bound[some] == pytest.approx(one_by_one(problem, shape, 0.0, centers[some]), abs=1e-9)
 
 
-@pytest.mark.parametrize("spread", [3.0, 0.3])
-@pytest.mark.parametrize("d", [3, 6])
-def test_pooled_decisions_equal_single_solves_and_are_proven(d, spread):
-    rng = np.random.default_rng(d)
-    problem = ph.problems.simplex_linear(np.zeros(d))
-    mixed = rng.dirichlet(np.ones(d), size=d)
-    W = np.vstack([np.eye(d), mixed, -np.eye(d)])
-    shape = ph.Polyhedron(W, -np.r_[0.5 * np.ones(d), 0.45 * mixed.max(axis=1), 2 * np.ones(d)])
-    centers = spread * rng.normal(size=(400, d))
-    found = decide(problem, shape, 0.0, centers)
-    assert found.is_optimal.all()
-    assert found.cost_bound == pytest.approx(one_by_one(problem, shape, 0.0, centers), abs=1e-8)
-    assert problem.evaluate(found.z, found.worst_outcome) == pytest.approx(found.cost_bound, abs=1e-7)
-    assert shape.contains(found.worst_outcome - centers, 1e-8).all()
-
-
 def test_order_of_contexts_and_batch_size_do_not_change_the_bounds():
     rng = np.random.default_rng(1)
     problem = ph.problems.simplex_linear(np.zeros(4))

@@ -24,9 +24,8 @@ from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.robust.engine.parametric import ParametricProgram
 from polyhedge.solvers.program import Scaling, as_slice, row_kinds
 
-# In units of the program's scaling.
-_ROUNDING = 1e-13
-_LARGEST = 1e8
+_ROUNDING, _LARGEST = 1e-13, 1e8
+"""In units of the program's scaling: entries that are rounding, and those of a base that is nearly singular."""
 
 
 @dataclass(frozen=True)
@@ -191,14 +190,12 @@ def _equations(A: Array, inequalities: Indices) -> Mask:
     return mask
 
 
-_ZERO = 1e-12
-"""A pivot up to which a tableau is singular."""
-_NEGATIVE = 1e-10
-"""Below minus this a basic quantity is negative."""
+_ZERO, _NEGATIVE = 1e-12, 1e-10
+"""Sizes of a pivot that is none, and of a basic quantity that counts as negative."""
 _TIE = 1e-6
-"""Weight of the rule for ties next to the prices, in the bound of a tableau."""
+"""Weight of the random prices, which order regions whose bounds tie."""
 _GREEDY = 2
-"""Pivots that take the most negative pair, in multiples of the number of pairs, before the least numbers are taken."""
+"""Pivots in multiples of the number of pairs after which the least number is exchanged first, which cannot cycle."""
 _BATCH = 2**18
 """Numbers in the tableaus of one batch: they should stay in the processor's cache."""
 _MOST_PIVOTS = 20
