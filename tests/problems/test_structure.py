@@ -10,8 +10,8 @@ import polyhedge as ph
 from polyhedge.learners.objective import ROUTES as GRADIENTS
 from polyhedge.learners.objective import FacetCosts
 from polyhedge.problems.structure import Kind
-from polyhedge.robust.decide import ROUTES, ROUTES_KNOWING, Job, dispatch
 from polyhedge.robust.engine.batch import WORTH_A_POOL
+from polyhedge.robust.routes import ROUTES, ROUTES_KNOWING, Job, dispatch
 
 
 def written(cost, **kinds) -> ph.DecisionProblem:

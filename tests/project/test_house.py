@@ -204,7 +204,7 @@ def test_import_reader_sees_every_way_to_import(tmp_path: Path, monkeypatch: pyt
     module.parent.mkdir()
     module.write_text(
         "import polyhedge.app.cli\nfrom polyhedge import io\nfrom ..evaluation import estimate\nfrom . import box\n"
-        "def f():\n    from polyhedge.robust.decide import decide\n"
+        "def f():\n    from polyhedge.robust.routes import decide\n"
     )
     assert imported_units(module) == {"app", "io", "evaluation", "sets", "robust"}
 

@@ -247,7 +247,7 @@ def test_contexts_that_the_engine_leaves_open_go_to_the_solver(monkeypatch):
 def test_integer_and_conic_problems_are_solved_on_any_number_of_workers_in_order(monkeypatch):
     rng = np.random.default_rng(11)
     centers = 2 + rng.normal(size=(20, 2))
-    monkeypatch.setattr(importlib.import_module("polyhedge.robust.decide"), "_PART", 3)
+    monkeypatch.setattr(importlib.import_module("polyhedge.robust.routes"), "_PART", 3)
     integer = ph.problems.newsvendor(0.3, 0.7, 2, integer=True, capacity=5.0)
     conic = ph.problems.simplex_linear([0.0, 0.0])
     for problem, shape in ((integer, ph.Box([0.5, 0.5])), (conic, ph.Ball(2))):
@@ -297,7 +297,7 @@ def test_memory_beyond_inputs_and_outputs_does_not_grow_with_the_contexts(d, n, 
     rng = np.random.default_rng(17)
     problem, shape = make_problem("affine", d, rng), random_set(rng, d, 3 * d)
     monkeypatch.setattr(batch, "_CHUNK", 4096)
-    monkeypatch.setattr(importlib.import_module("polyhedge.robust.decide"), "_SEGMENT_CHUNK", 4096)
+    monkeypatch.setattr(importlib.import_module("polyhedge.robust.routes"), "_SEGMENT_CHUNK", 4096)
     beyond = []
     for size in (n // 4, n):
         centers = rng.normal(size=(size, d))

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from polyhedge.learners import Samples
 from polyhedge.problems import DecisionProblem, newsvendor
 from polyhedge.robust import Counterpart, decide
-from polyhedge.robust.decide import ROUTES, Cache, Job
+from polyhedge.robust.routes import ROUTES, Cache, Job
 from polyhedge.robust.threads import one_blas_thread
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.program import Status

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 import polyhedge as ph
 from polyhedge.problems.feasible_set import compile_feasible_program
 from polyhedge.robust import decide
-from polyhedge.robust.decide import best_knowing
+from polyhedge.robust.routes import best_knowing
 from polyhedge.sets import Ball, Box
 from polyhedge.solvers.conic import solve_conic
 from polyhedge.solvers.program import Cone, ConicProgram, SecondOrder, as_rotated, products, rotation

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 import polyhedge as ph
 from polyhedge.robust import adversary, decide
-from polyhedge.robust.decide import Cache
+from polyhedge.robust.routes import Cache
 from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, Shape, UnionOfBalls
 from polyhedge.sets.shape import Scaled
 from polyhedge.solvers.linear import maximise_conic

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 import polyhedge as ph
-from polyhedge.robust.decide import Cache
+from polyhedge.robust.routes import Cache
 from polyhedge.robust.threads import in_order
 from polyhedge.solvers import solve as solving
 from polyhedge.solvers.linear import LinearSolver

@@ -35,7 +35,7 @@ from polyhedge.planning.risk import ENOUGH, Cuts, Effort, JointCost, Risk, first
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions import DevelopedPolicy, PlannedDecisions
 from polyhedge.regions.family import DEFAULT_WORK, Work
-from polyhedge.robust.decide import best_knowing
+from polyhedge.robust.routes import best_knowing
 from polyhedge.robust.threads import in_order
 from polyhedge.solvers.program import Status
 

@@ -34,7 +34,7 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.problems.feasible_set import quadratic_cost
 from polyhedge.regions.learned_set import SetRegions
 from polyhedge.robust import Adversary, Counterpart
-from polyhedge.robust.decide import brought_back
+from polyhedge.robust.routes import brought_back
 from polyhedge.robust.threads import in_order
 from polyhedge.sets import Shape
 from polyhedge.solvers.program import Cone, ConicProgram, SolverError

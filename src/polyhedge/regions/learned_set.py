@@ -22,7 +22,7 @@ from polyhedge.problems.parameters import by_row
 from polyhedge.regions.family import DEFAULT_WORK, RegionFamily, Regions, Work
 from polyhedge.regions.policy import PlannedDecisions, Policy
 from polyhedge.robust import decide
-from polyhedge.robust.decide import Cache, is_closed_form
+from polyhedge.robust.routes import Cache, is_closed_form
 from polyhedge.robust.threads import in_order
 from polyhedge.sets import Region, Shape, Volume, mean_volume
 

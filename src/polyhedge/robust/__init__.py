@@ -7,7 +7,7 @@ from polyhedge._support.lazy import lazy
 if TYPE_CHECKING:
     from polyhedge.robust.adversary import Adversary, WorstCase
     from polyhedge.robust.counterpart import Counterpart
-    from polyhedge.robust.decide import decide, decide_knowing
+    from polyhedge.robust.routes import decide, decide_knowing
     from polyhedge.robust.scenarios import decide_by_scenarios
 else:  # imported when they are first used
     __getattr__, __dir__ = lazy(__name__)

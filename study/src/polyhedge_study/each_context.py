@@ -22,7 +22,7 @@ import numpy as np
 
 from polyhedge.decisions import Decisions, joined, statuses
 from polyhedge.problems import DecisionProblem
-from polyhedge.robust.decide import Route, decide, dispatch
+from polyhedge.robust.routes import Route, decide, dispatch
 from polyhedge.sets import Shape
 from polyhedge_study.inside import OPTIMAL, ROUNDING, Array, Indices, Mask
 

@@ -9,7 +9,7 @@ import numpy as np
 from polyhedge.decisions import Decisions
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.structure import Segment
-from polyhedge.robust.decide import decide
+from polyhedge.robust.routes import decide
 from polyhedge_study.each_context import decide_each, decisions_at, has_segment, side_by_side
 from polyhedge_study.inside import Array, Indices, Mask
 from polyhedge_study.nets.convex_nets import ConvexNets
