@@ -131,12 +131,7 @@ class Reach:
 class CutReach:
     r"""The support function of the cut set, $h_l(f) = \max \{q_l^\top e : e \in P, A (f + e) \le h\}$, for fixed $q_l$.
 
-    Parameters
-    ----------
-    form : the residual set, linear.
-    directions : (L, d)
-    support_rows : A, h of the known support {u : A u <= h}.
-    free : the reach of the whole set, where it is known.
+    The residual set P is linear, directions are (L, d); `free` is the reach of the whole set, where it is known.
     """
 
     def __init__(

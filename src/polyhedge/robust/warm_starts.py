@@ -150,13 +150,7 @@ _TRIES = 8
 
 
 class SharpLevels:
-    """The bases of one such program that are known; make it with `sharp_levels`.
-
-    Parameters
-    ----------
-    c, A : costs (n,) and rows (m, n).
-    is_equation : (m,) rows that hold with equality.
-    """
+    """The bases of one such program that are known; make it with `sharp_levels`."""
 
     def __init__(self, c: Array, A: Array, is_equation: Mask) -> None:
         self.c, self.A, self.is_equation = c, A, is_equation

@@ -89,18 +89,9 @@ def solve_bilinear(
 ) -> BilinearSolution:
     """Solve to global optimality, or up to a limit, in a child process.
 
-    Parameters
-    ----------
-    backend : {"auto", "scip", "gurobi"}
-        "auto" takes SCIP where it is installed, else Gurobi.
-    max_nodes : int or None
-        Nodes of the search tree, None for no limit.
-    time_limit, grace : float or None, float
-        Seconds for the solver, and seconds more before a child that does not answer is ended; None for no limit.
-    relative_gap, absolute_gap : float
-        The point is optimal if one of them is reached.
-    use_nlp : bool
-        Let SCIP use its nonlinear solver for heuristics. It aborts on some larger models.
+    The backend is "scip", "gurobi" or "auto": SCIP where it is installed, else Gurobi. A child that has not answered
+    `grace` seconds after the time limit is ended. The point is optimal if one of both gaps is reached. `use_nlp` lets
+    SCIP use its nonlinear solver for heuristics, which aborts on some larger models.
     """
     from polyhedge.solvers.program import Status
 

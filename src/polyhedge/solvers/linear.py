@@ -323,22 +323,9 @@ class LinearSolver:
 def maximise_linear(W: Array, h: Array, directions: Array, units: Array | None = None) -> tuple[Array, Array]:
     r"""Maximise linear functions over one polyhedron: $\max\{v_i^\top e : W e \le h\}$ for every row $v_i$.
 
-    The basis of one direction is the (primal feasible) start of the next.
-
-    Parameters
-    ----------
-    W : (n_facets, d) array
-    h : (n_facets,) array
-    directions : (m, d) array
-    units : (d,) array or None
-        Units of the outcomes, powers of two; None to take them from the half-spaces.
-
-    Returns
-    -------
-    values : (m,) array
-        `inf` where the polyhedron is unbounded along the direction, `-inf` everywhere if it is empty.
-    points : (m, d) array
-        Maximisers; rows of NaN where the value is infinite.
+    The basis of one direction is the (primal feasible) start of the next. Values (m,) are `inf` where the polyhedron
+    is unbounded along the direction, `-inf` everywhere if it is empty; maximisers (m, d) are NaN there. `units` (d,) of
+    the outcomes are powers of two, by default those of the half-spaces.
 
     Examples
     --------
@@ -480,16 +467,7 @@ def _unit(vector: Array, columns: Array) -> Array:
 def maximise_conic(form: ConicForm, directions: Array) -> Array:
     r"""Support function of a conic set: $\max\{v_i^\top e : g - G\,[e; y] \in K\}$ for every row $v_i$.
 
-    Parameters
-    ----------
-    form : ConicForm
-        With cones `zero`, `nonneg` and `soc`.
-    directions : (m, d) array
-
-    Returns
-    -------
-    values : (m,) array
-        `inf` where unbounded, `-inf` if the set is empty.
+    Its cones are `zero`, `nonneg` and `soc`. Values (m,) are `inf` where it is unbounded, `-inf` if it is empty.
 
     Examples
     --------

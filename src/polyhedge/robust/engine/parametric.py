@@ -152,12 +152,8 @@ class Uniqueness:
     Inequalities with positive multipliers are tight in every solution. As many of them as
     there are columns, with the equations and the curvature of the cost, leave one solution.
 
-    Attributes
-    ----------
-    inequalities : rows with multipliers that are not negative.
-    missing : how many multipliers must be positive.
-    is_decidable : whether multipliers are conclusive, which they are not for integer decisions.
-    prices_move : whether multipliers change with the context.
+    `missing` is how many multipliers must be positive. They are conclusive if `is_decidable`, which they are not for
+    integer decisions, and change with the context if `prices_move`.
     """
 
     inequalities: Indices | slice
