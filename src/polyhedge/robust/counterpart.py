@@ -140,8 +140,8 @@ class Counterpart:
                 inequality = int(line[0])
             one = None
             if certificate is not None:
-                parts = (part[[piece]] for part in (certificate.values, certificate.lifted, certificate.multipliers))
-                one = SupportCertificate(*parts, certificate.n_outcomes)
+                values, lifted, y = certificate.values, certificate.lifted, certificate.multipliers
+                one = SupportCertificate(values[[piece]], lifted[[piece]], y[[piece]], certificate.n_outcomes)
             self.blocks.append(_Block(row, columns, equations, inequality, one))
 
     def _fixed_supports(self, pieces: Pieces) -> SupportCertificate | None:

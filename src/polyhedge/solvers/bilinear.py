@@ -228,7 +228,7 @@ def _complaint(program: BilinearProgram, x: Array, bound: float) -> str:
 
 def _rows(program: BilinearProgram, x: Sequence[Any], total: Callable[[Iterable[Any]], Any]) -> Iterator[Any]:
     """The rows in a solver's own variables x, summed by its `total`."""
-    A, products = program.A, [[] for _ in program.row_lower]
+    A, products = program.A, list[list[Any]]([] for _ in program.row_lower)
     for (r, i, j), value in zip(program.products.tolist(), program.product_values.tolist(), strict=True):
         products[r].append(value * x[i] * x[j])
     for r, (low, high) in enumerate(zip(program.row_lower.tolist(), program.row_upper.tolist(), strict=True)):
