@@ -131,7 +131,7 @@ def test_a_problem_prints_as_one_formula():
     assert repr(PROBLEM).startswith("<simplex linear: minimise over z (2, at least 0) the cost ")
     assert repr(PROBLEM).endswith("@ z subject to sum(z) == 1>")
     whole = repr(ph.problems.newsvendor(1.0, 4.0, 1, integer=True))
-    assert "minimise over order (1, at least 0, whole numbers) the cost" in whole
+    assert "minimise over order (1, at least 0, integers) the cost" in whole
     assert len(repr(ph.problems.simplex_linear(np.linspace(0.0, 1.0, 400)))) < 700
 
 

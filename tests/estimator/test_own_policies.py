@@ -13,7 +13,7 @@ import polyhedge as ph
 from polyhedge._support.tolerances import FEASIBLE
 from polyhedge.calibration import Marginal
 from polyhedge.model import calibrated_radii
-from polyhedge.problems.checks import Limits
+from polyhedge.problems.checks import broken_by
 from polyhedge.rows import Rows
 from polyhedge.solvers.program import Status
 
@@ -44,7 +44,7 @@ def test_what_a_decision_breaks_is_measured(kind):
     problem, kept, broken = KINDS[kind]
     nothing = np.zeros((3, 0))
     # Rounding in the last digits breaks nothing.
-    by = Limits.of(problem).broken_by(np.array([kept, broken, np.multiply(kept, 1 + 1e-9)]), nothing)
+    by = broken_by(problem, np.array([kept, broken, np.multiply(kept, 1 + 1e-9)]), nothing)
     assert by[0] <= FEASIBLE >= by[2]
     assert by[1] > 100 * FEASIBLE
 
@@ -52,7 +52,7 @@ def test_what_a_decision_breaks_is_measured(kind):
 def test_constraints_with_parameters_are_kept_row_by_row():
     z, most = cp.Variable(2, nonneg=True), cp.Parameter(nonneg=True, name="most")
     problem = ph.DecisionProblem(decision=z, cost=lambda z, u: u @ z, constraints=[cp.sum(z) <= most], n_outcomes=2)
-    by = Limits.of(problem).broken_by(np.ones((3, 2)), np.array([[3.0], [2.0], [1.5]]))
+    by = broken_by(problem, np.ones((3, 2)), np.array([[3.0], [2.0], [1.5]]))
     assert (by <= FEASIBLE).tolist() == [True, True, False]
 
 

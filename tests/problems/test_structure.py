@@ -36,7 +36,7 @@ def test_a_problem_says_what_it_is_and_says_it_once(kind):
     assert problem.structure.has_pieces == (kind not in (Kind.SUM_OF_MAXIMA, Kind.GENERAL))
 
 
-def test_a_problem_made_from_another_finds_its_structure_anew():
+def test_a_problem_made_from_another_has_a_structure_of_its_own():
     whole = written(lambda z, u: cp.max(u) - cp.sum(z), integer=True)
     assert not whole.structure.is_continuous
     assert whole.structure.kind is Kind.PIECES

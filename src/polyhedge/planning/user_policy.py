@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from inspect import Parameter, signature
 from typing import Any, ClassVar
 
@@ -34,7 +33,7 @@ from polyhedge.planning.residual_distributions import (
 )
 from polyhedge.planning.selection import Scored
 from polyhedge.problems import DecisionProblem
-from polyhedge.problems.checks import Limits
+from polyhedge.problems.checks import broken_by
 from polyhedge.problems.parameters import by_row
 from polyhedge.regions import DevelopedPolicy, PlannedDecisions
 from polyhedge.regions.family import DEFAULT_WORK, Work
@@ -94,7 +93,7 @@ class UserPolicy(DevelopedPolicy):
     def decide(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> PlannedDecisions:
         """The policy's decisions, and what they are planned to cost; none where it breaks a constraint."""
         given = self.policy(features, values)
-        broken = self._limits.broken_by(given, values)
+        broken = broken_by(self.problem, given, values)
         is_refused: Mask = ~(broken <= FEASIBLE)  # a decision that is not a number keeps nothing
         z = np.where(is_refused[:, None], np.nan, given)
         centers, scales = self.distribution.at(features, centers)
@@ -105,10 +104,6 @@ class UserPolicy(DevelopedPolicy):
         status[is_refused] = Status.REFUSED
         detail = ["" if by <= FEASIBLE else _broken_words(one, by) for one, by in zip(given, broken, strict=True)]
         return PlannedDecisions(z, v, status, tuple(detail) if any(detail) else (), expected)
-
-    @cached_property
-    def _limits(self) -> Limits:
-        return Limits.of(self.problem)
 
     def outcomes(self, features: Any, centers: Array) -> Iterator[Array]:
         """Row by row the outcomes (n, d) that are possible by the distribution."""
@@ -133,7 +128,7 @@ def fit_user_policy(
     few = rows.thinned(MOST_POINTS)
     z = decide(few.X, few.values)
     _check_alone(decide, few, z)
-    _check_kept(z, Limits.of(problem).broken_by(z, few.values), alpha)
+    _check_kept(z, broken_by(problem, z, few.values), alpha)
     z, planned = _without_folds(policy, problem, few, z), np.full(len(few), np.nan)
     for own, rest in few.folds():
         distribution, at = fit_distribution("scaled", few.take(rest), seed), few.take(own)

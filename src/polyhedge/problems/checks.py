@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -15,17 +15,18 @@ import scipy.sparse as sp
 from polyhedge._support.alignment import listed, names_of, select_columns
 from polyhedge._support.tolerances import FEASIBLE, INSIDE
 from polyhedge._support.validation import Array, Mask, as_rows
-from polyhedge.problems.decompose import Decomposition
-from polyhedge.problems.feasible_set import FeasibleProgram, compile_feasible_program
 from polyhedge.problems.formula import substitute
 from polyhedge.problems.layout import default_outcome_names
 from polyhedge.problems.parameters import layout_of, sample_values
-from polyhedge.problems.written import Written, formulas_by_name
+from polyhedge.problems.written import formulas_by_name
 from polyhedge.solvers.program import Cone, ConicProgram, Status, row_kinds
 from polyhedge.solvers.solve import solve
 
 if TYPE_CHECKING:
     from polyhedge.problems.decision_problem import DecisionProblem
+    from polyhedge.problems.decompose import Decomposition
+    from polyhedge.problems.feasible_set import FeasibleProgram
+    from polyhedge.problems.written import Written
 
 
 class NoSolutionError(ValueError):
@@ -70,8 +71,7 @@ def may_be_infeasible(problem: DecisionProblem) -> bool:
 
 def _is_infeasible(problem: DecisionProblem) -> bool:
     program = problem.feasible.program
-    without_cost = replace(program, c=np.zeros_like(program.c), P=None, offset=0.0)
-    return solve(without_cost).status is Status.INFEASIBLE
+    return solve(replace(program, c=np.zeros_like(program.c), P=None, offset=0.0)).status is Status.INFEASIBLE
 
 
 def check_with_parameters(problem: DecisionProblem) -> None:
@@ -205,13 +205,13 @@ class UncertainRows:
     """
 
     def __init__(self, written: Written, splits: Sequence[Decomposition]) -> None:
+        def alone(part: cp.Expression, *leaves: cp.Parameter) -> cp.Expression:
+            k = len(written.variables)
+            return substitute(part, written.leaves(list(leaves[:k]), None, list(leaves[k:])))
+
         self.written, self.splits = written, tuple(splits)
         shapes = [*written.layout.shapes, *(parameter.shape for parameter in written.parameters)]
-        self.alone = [RowValues(partial(self._alone, r), shapes) for r in range(len(self.splits))]
-
-    def _alone(self, row: int, *leaves: cp.Parameter) -> cp.Expression:
-        k = len(self.written.variables)
-        return substitute(self.splits[row].decision_part, self.written.leaves(list(leaves[:k]), None, list(leaves[k:])))
+        self.alone = [RowValues(partial(alone, split.decision_part), shapes) for split in splits]
 
     def violations(self, z: Array, u: Array, values: Array) -> Array:
         """By how much each constraint is exceeded (N, n_constraints), for rows of z (N, p), u (N, d) and parameters.
@@ -233,44 +233,22 @@ class UncertainRows:
         return np.array(worst).reshape(len(worst), len(excess)).T
 
 
-@dataclass(frozen=True, eq=False)
-class Limits:
-    """The constraints of a problem that do not depend on the outcome, compiled once.
+def broken_by(problem: DecisionProblem, z: Array, values: Array) -> Array:
+    """By how much decisions (N, p) break constraints, bounds or integrality, as a share of their terms (N,).
 
-    Attributes
-    ----------
-    problem : the decision problem.
-    shared : the constraints without the cost; None if the problem has parameters.
+    Only constraints that do not depend on the outcome count. For constraints with auxiliary variables or cones, the
+    distance to the nearest feasible decision. NaN if a decision is NaN.
+
+    Examples
+    --------
+    >>> from polyhedge.problems import simplex_linear
+    >>> broken_by(simplex_linear([0.0, 0.0]), np.array([[0.5, 0.5], [1.0, 1.0]]), np.zeros((2, 0))).round(2)
+    array([0. , 0.2])
     """
-
-    problem: DecisionProblem
-    shared: FeasibleProgram | None
-
-    @classmethod
-    def of(cls, problem: DecisionProblem) -> Limits:
-        """The limits of a problem."""
-        if problem.parameters:
-            return cls(problem, None)
-        written = problem.written
-        return cls(problem, compile_feasible_program(written.variables, cp.Constant(0.0), written.certain))
-
-    def broken_by(self, z: Array, values: Array) -> Array:
-        """By how much decisions (N, p) break constraints, bounds or integrality, as a share of their terms (N,).
-
-        For constraints with auxiliary variables or cones, the distance to the nearest feasible decision. NaN if a
-        decision is NaN.
-
-        Examples
-        --------
-        >>> from polyhedge.problems import simplex_linear
-        >>> limits = Limits.of(simplex_linear([0.0, 0.0]))
-        >>> limits.broken_by(np.array([[0.5, 0.5], [1.0, 1.0]]), np.zeros((2, 0))).round(2)
-        array([0. , 0.2])
-        """
-        if self.shared is not None:
-            return _broken(self.shared, z)
-        shares = [_broken(self.problem.at_values(v).feasible, z[[i]]) for i, v in enumerate(values)]
-        return np.concatenate(shares) if shares else np.zeros(0)
+    if not problem.parameters:
+        return _broken(problem.feasible_without_cost, z)
+    shares = [_broken(problem.at_values(v).feasible, z[[i]]) for i, v in enumerate(values)]
+    return np.concatenate([np.zeros(0), *shares])
 
 
 def _broken(feasible: FeasibleProgram, z: Array) -> Array:
@@ -287,9 +265,8 @@ def _broken(feasible: FeasibleProgram, z: Array) -> Array:
     shares = np.divide(over, size, out=np.zeros_like(over), where=size > 0).max(axis=1, initial=0.0)
     integers = z[:, np.isin(columns, program.integer)]
     shares = np.maximum(shares, np.abs(integers - np.round(integers)).max(axis=1, initial=0.0))
-    if not is_plain.all():
-        for i in np.flatnonzero(shares <= FEASIBLE):
-            shares[i] = max(shares[i], _distance(feasible, z[i]))
+    for i in () if is_plain.all() else np.flatnonzero(shares <= FEASIBLE):
+        shares[i] = max(shares[i], _distance(feasible, z[i]))
     return np.where(np.isfinite(z).all(axis=1), shares, np.nan)
 
 
@@ -299,11 +276,9 @@ def _distance(feasible: FeasibleProgram, z: Array) -> float:
     n, p, size = program.A.shape[1], len(columns), float(np.abs(z).max(initial=0.0)) or 1.0
     picks = sp.csr_array((np.ones(p), (np.arange(p), columns)), shape=(p, n))
     reach = sp.csr_array(np.full((p, 1), -size))
-    A = sp.vstack([sp.hstack([program.A, sp.csr_array((program.A.shape[0], 1))]), sp.hstack([picks, reach])])
-    A = sp.csr_array(sp.vstack([A, sp.hstack([-picks, reach])]))
     nearest = ConicProgram(
         c=np.concatenate([np.zeros(n), [1.0]]),
-        A=A,
+        A=sp.csr_array(sp.block_array([[program.A, None], [picks, reach], [-picks, reach]])),
         b=np.concatenate([program.b, z, -z]),
         cones=(*program.cones, Cone("nonneg", 2 * p)),
         integer=program.integer,

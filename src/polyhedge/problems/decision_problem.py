@@ -33,7 +33,7 @@ from polyhedge.problems.layout import (
     default_outcome_names,
     own_decision_names,
 )
-from polyhedge.problems.lifted import Lifted, LiftedParts, ProblemCache, lift, split_with_parameters
+from polyhedge.problems.lifted import Lifted, LiftedParts, ProblemCache, lift, parts_at, split_with_parameters
 from polyhedge.problems.parameters import ProblemParameter, layout_of, parameter_rows
 from polyhedge.problems.pieces import Pieces, SumOfMaxima
 from polyhedge.problems.stored import fields_from_data, problem_to_data
@@ -199,7 +199,7 @@ class DecisionProblem(_NamedParts):
 
     def with_parts(self, recomputed: Sequence[str] = (), **parts: Any) -> DecisionProblem:
         """A problem that differs in these parts, fields or compiled ones; `recomputed` names those to derive again."""
-        left_out = ("structure", "in_units", "_at_rows", *recomputed)
+        left_out = ("structure", "variants", *recomputed)
         kept = {name: part for name, part in vars(self).items() if name not in left_out}
         return self.assembled(**kept | parts)
 
@@ -226,12 +226,12 @@ class DecisionProblem(_NamedParts):
         return False
 
     def _set_names(self) -> None:
-        d, given, n_uncertain = self.n_outcomes, self.constraint_names, len(self.written.uncertain)
+        d, layout, texts = self.n_outcomes, self.layout, constraint_texts(self.written)
         self._set(outcome_names=check_names(self.outcome_names, d, "outcome_names", default_outcome_names(d)))
-        p, own = self.layout.given_size, own_decision_names(self)
-        self._set(decision_names=check_names(self.decision_names, p, "decision_names", own))
-        constraints = check_names(given, n_uncertain, "constraint_names", constraint_texts(self.written))
-        self._set(constraint_names=constraints, units=check_units(self.units, self._all_names()))
+        own = own_decision_names(self)
+        self._set(decision_names=check_names(self.decision_names, layout.given_size, "decision_names", own))
+        self._set(constraint_names=check_names(self.constraint_names, len(texts), "constraint_names", texts))
+        self._set(units=check_units(self.units, self._all_names()))
 
     def _all_names(self) -> list[str]:
         return [*self.outcome_names, *self.decision_names, *(parameter.name for parameter in self.parameters)]
@@ -278,23 +278,20 @@ class DecisionProblem(_NamedParts):
 
     def at_values(self, values: Array) -> DecisionProblem:
         """The same problem at flat values of its parameters; the last few that were asked for are kept."""
-        return self._at_rows.get(values, self._at) if self.parameters else self
+        if not self.parameters:
+            return self
+        key = np.ascontiguousarray(values, dtype=np.float64).tobytes()
+        return self.variants.get(key, lambda: self._at(values))
 
     @cached_property
-    def in_units(self) -> ProblemCache:
-        """The last few of the same problem in other units."""
-        return ProblemCache()
-
-    @cached_property
-    def _at_rows(self) -> ProblemCache:
+    def variants(self) -> ProblemCache:
+        """The last few of the same problem at values of its parameters or in other units."""
         return ProblemCache()
 
     def _at(self, values: Array) -> DecisionProblem:
         parts: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self) if one.init}
         parts |= {"written": self.written.at(values), "made_by": (methodcaller("at_values", values), (self,))}
-        if self.lifted is not None and self.lifted_parts is not None:
-            parts |= {**self.lifted.at(values), **self.lifted_parts.at(self.written, values)}
-        return self.assembled(**parts)
+        return self.assembled(**parts, **parts_at(self, values))
 
     @cached_property
     def lifted_parts(self) -> LiftedParts | None:
@@ -383,6 +380,11 @@ class DecisionProblem(_NamedParts):
         return compile_feasible_program(self.written.variables, decision_cost, self.written.certain, row_parts)
 
     @cached_property
+    def feasible_without_cost(self) -> FeasibleProgram:
+        """Z alone, so that no column or row belongs to the cost."""
+        return compile_feasible_program(self.written.variables, cp.Constant(0.0), self.written.certain)
+
+    @cached_property
     def support_rows(self) -> tuple[Array, Array]:
         """A, h of the known support {u : A u <= h}; no rows if nothing is known."""
         return support_rows(self.written)
@@ -409,13 +411,14 @@ class DecisionProblem(_NamedParts):
     @cached_property
     def _cost_values(self) -> RowValues:
         """The cost, or what of it depends on the decision (and parameters) alone if the rest has pieces."""
-        shapes = [*self.layout.shapes, (self.n_outcomes,), *(parameter.shape for parameter in self.parameters)]
-        return RowValues(self._cost_formula, shapes)
+        written, split, k = self.written, self.cost_split, len(self.written.variables)
+        cost = written.cost if split is None else split.decision_part
 
-    def _cost_formula(self, *leaves: cp.Parameter) -> cp.Expression:
-        parts, k = self.cost_split, len(self.written.variables)
-        cost = self.written.cost if parts is None else parts.decision_part
-        return substitute(cost, self.written.leaves(list(leaves[:k]), leaves[k], list(leaves[k + 1 :])))
+        def formula(*leaves: cp.Parameter) -> cp.Expression:
+            return substitute(cost, written.leaves(list(leaves[:k]), leaves[k], list(leaves[k + 1 :])))
+
+        shapes = [*self.layout.shapes, (self.n_outcomes,), *(parameter.shape for parameter in self.parameters)]
+        return RowValues(formula, shapes)
 
     @property
     def cost_split(self) -> Decomposition | None:
@@ -462,9 +465,8 @@ class DecisionProblem(_NamedParts):
     @cached_property
     def _uncertain(self) -> UncertainRows | None:
         """None if the parameters do not enter linearly."""
-        if not self.parameters:
-            return UncertainRows(self.written, self._rows)
-        return None if self.lifted_parts is None else UncertainRows(self.written, self.lifted_parts.rows)
+        rows = self._rows if not self.parameters else None if self.lifted_parts is None else self.lifted_parts.rows
+        return None if rows is None else UncertainRows(self.written, rows)
 
 
 def _sign_parameter(decision: cp.Variable) -> cp.Parameter:

@@ -12,7 +12,7 @@ import ast
 import inspect
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fractions import Fraction
@@ -379,6 +379,13 @@ def constraints_from_text(text: str, entries: Mapping[str, Any]) -> list[cp.Cons
     return made
 
 
+def close_match(name: str, known: Iterable[str]) -> str:
+    """A hint for a name that is not known: the one that was meant, or all that are."""
+    names = list(known)
+    close = get_close_matches(name, names, n=1)
+    return f' Did you mean "{close[0]}"?' if close else f" Known are {_quote(', '.join(names))}."
+
+
 def is_number(value: Any) -> bool:
     """Whether a value of a file is a finite number that a float can hold."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
@@ -454,9 +461,9 @@ class _TextReader:
 
     def entry(self, name: str) -> Any:
         if name not in self.entries:
-            close = get_close_matches(name, self.entries, n=1)
-            hint = f' Did you mean "{close[0]}"?' if close else f" Known are {_quote(', '.join(self.entries))}."
-            raise ValueError(f'"{self.text}" names "{name}", which is no decision and no outcome.{hint}')
+            raise ValueError(
+                f'"{self.text}" names "{name}", which is no decision and no outcome.{close_match(name, self.entries)}'
+            )
         found = self.entries[name]
         return found[0][found[1]] if isinstance(found, tuple) else found
 
@@ -472,9 +479,9 @@ class _TextReader:
 
     def call(self, name: str, arguments: list[Any]) -> Any:
         if name not in _FUNCTIONS:
-            close = get_close_matches(name, _FUNCTIONS, n=1)
-            hint = f"Did you mean {close[0]}?" if close else f"Known are {', '.join(_FUNCTIONS)}."
-            raise ValueError(f'"{self.text}" calls "{name}", which is no known function. {hint}')
+            raise ValueError(
+                f'"{self.text}" calls "{name}", which is no known function.{close_match(name, _FUNCTIONS)}'
+            )
         is_fine = len(arguments) >= 2 if name in ("max", "min") else len(arguments) == 1
         if not is_fine:
             raise ValueError(f'"{self.text}" gives {name} {len(arguments)} argument(s).')

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import operator
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import cvxpy as cp
 import numpy as np
 
 from polyhedge._support.alignment import listed
-from polyhedge._support.validation import Indices
+from polyhedge._support.validation import Array
 from polyhedge.problems.decision_problem import DecisionProblem
 from polyhedge.problems.layout import Source
 from polyhedge.solvers.mps import MAX_MPS_BYTES, MpsModel, read_mps
@@ -42,8 +41,7 @@ def from_mps(
     Notes
     -----
     Decisions have the names of the columns, outcomes those in `uncertain`, in its order (columns first where it is a
-    dictionary). Where some columns are whole numbers and others not, the others come first. A model that is maximised
-    becomes a cost: minus its objective.
+    dictionary). A model that is maximised becomes a cost: minus its objective.
 
     Examples
     --------
@@ -68,23 +66,18 @@ def from_mps(
     """
     path, model = Path(path), read_mps(path, max_bytes)
     columns, rows, names = _places(model, uncertain)
-    order = np.argsort(model.is_whole, kind="stable")
-    parts = [part for part in (order[~model.is_whole[order]], order[model.is_whole[order]]) if len(part)]
-    variables = [
-        cp.Variable(len(part), integer=bool(is_whole), name="whole" if is_whole else "z")
-        for part, is_whole in ((part, model.is_whole[part[0]]) for part in parts)
-    ]
+    integers = np.flatnonzero(model.is_whole)
+    is_all = len(integers) == len(model.columns)
+    z = cp.Variable(len(model.columns), name="z", integer=is_all or ([tuple(integers)] if len(integers) else False))
     return DecisionProblem(
-        decision=variables if len(variables) > 1 else variables[0],
-        cost=lambda z, u: _cost(model, parts, columns, z if len(parts) > 1 else [z], u),
-        constraints=[*_limits(model, parts, variables), *_certain_rows(model, parts, set(rows), variables)],
-        uncertain_constraints=(
-            (lambda z, u: _uncertain_rows(model, parts, rows, z if len(parts) > 1 else [z], u)) if rows else None
-        ),
+        decision=z,
+        cost=lambda z, u: _cost(model, columns, z, u),
+        constraints=[*_sides(model.low, model.high, z), *_certain_rows(model, list(rows), z)],
+        uncertain_constraints=(lambda z, u: _uncertain_rows(model, rows, z, u)) if rows else None,
         n_outcomes=len(names),
         name=name or path.name.partition(".")[0],
         outcome_names=names,
-        decision_names=tuple(model.columns[k] for k in order),
+        decision_names=tuple(model.columns),
         constraint_names=tuple(model.rows[k] for k in rows),
         source=Source(str(path), hashlib.sha256(path.read_bytes()).hexdigest()),
     )
@@ -130,34 +123,15 @@ def _kind(model: MpsModel, name: str) -> str:
     )
 
 
-def _limits(model: MpsModel, parts: Sequence[Indices], variables: Sequence[cp.Variable]) -> list[cp.Constraint]:
-    limits = []
-    for part, z in zip(parts, variables, strict=True):
-        for bound, is_lower in ((model.low[part], True), (model.high[part], False)):
-            kept = np.flatnonzero(np.isfinite(bound))
-            if len(kept):
-                own = z if len(kept) == len(part) else z[kept]
-                limits.append(own >= bound[kept] if is_lower else own <= bound[kept])
-    return limits
-
-
-def _cost(model: MpsModel, parts: Sequence[Indices], uncertain: Mapping[int, int], z: Sequence[Any], u: Any) -> Any:
+def _cost(model: MpsModel, uncertain: Mapping[int, int], z: Any, u: Any) -> Any:
     """The objective with outcomes in place of some of its entries."""
     sign, c = (-1.0 if model.is_maximised else 1.0), model.c.copy()
     c[list(uncertain)] = 0.0
-    total = sign * model.offset
-    for part, own in zip(parts, z, strict=True):
-        total = total + (sign * c[part]) @ own
-        places = [(int(np.flatnonzero(part == column)[0]), k) for column, k in uncertain.items() if column in part]
-        if places:
-            at, outcomes = (list(entry) for entry in zip(*places, strict=True))
-            total = total + sign * (u[outcomes] @ own[at])
-    return total
+    known = (sign * c) @ z + sign * model.offset if model.offset else (sign * c) @ z
+    return known + sign * (u[list(uncertain.values())] @ z[list(uncertain)]) if uncertain else known
 
 
-def _uncertain_rows(
-    model: MpsModel, parts: Sequence[Indices], uncertain: Mapping[int, int], z: Sequence[Any], u: Any
-) -> list[cp.Constraint]:
+def _uncertain_rows(model: MpsModel, uncertain: Mapping[int, int], z: Any, u: Any) -> list[cp.Constraint]:
     rows = []
     for row, outcome in uncertain.items():
         low, high = model.row_low[row], model.row_high[row]
@@ -167,29 +141,26 @@ def _uncertain_rows(
                 f"({low:g} and {high:g}), and no decision keeps to both for every outcome. Write it as inequalities, "
                 "with a variable for what is short or left over."
             )
-        value = _left_sides(model, parts, row, z)
+        value = model.A[[row]].toarray()[0] @ z
         rows.append(value >= u[outcome] if np.isfinite(low) else value <= u[outcome])
     return rows
 
 
-def _certain_rows(
-    model: MpsModel, parts: Sequence[Indices], uncertain: set[int], z: Sequence[Any]
-) -> list[cp.Constraint]:
-    low, high = model.row_low, model.row_high
-    free = ~np.isin(np.arange(len(model.rows)), list(uncertain))
-    equal = free & (low == high)
-    kinds = (
-        (equal, low, operator.eq),
-        (free & ~equal & np.isfinite(low), low, operator.ge),
-        (free & ~equal & np.isfinite(high), high, operator.le),
-    )
-    return [
-        holds(_left_sides(model, parts, np.flatnonzero(kept), z), side[kept])
-        for kept, side, holds in kinds
-        if kept.any()
-    ]
+def _certain_rows(model: MpsModel, uncertain: Sequence[int], z: Any) -> list[cp.Constraint]:
+    low, high = model.row_low.copy(), model.row_high.copy()
+    low[uncertain], high[uncertain] = -np.inf, np.inf
+    equal = np.flatnonzero(low == high)
+    equations = [model.A[equal].toarray() @ z == low[equal]] if len(equal) else []
+    low[equal], high[equal] = -np.inf, np.inf
+    return [*equations, *_sides(low, high, z, model.A)]
 
 
-def _left_sides(model: MpsModel, parts: Sequence[Indices], rows: Any, z: Sequence[Any]) -> Any:
-    A = model.A[np.atleast_1d(rows)].toarray().reshape(*np.shape(rows), -1)
-    return sum((A[..., part] @ own for part, own in zip(parts[1:], z[1:], strict=True)), A[..., parts[0]] @ z[0])
+def _sides(low: Array, high: Array, z: Any, A: Any = None) -> list[cp.Constraint]:
+    """The finite sides of low <= A z <= high."""
+    rows = []
+    for bound, is_lower in ((low, True), (high, False)):
+        kept = np.flatnonzero(np.isfinite(bound))
+        if len(kept):
+            value = A[kept].toarray() @ z if A is not None else z if len(kept) == z.size else z[kept]
+            rows.append(value >= bound[kept] if is_lower else value <= bound[kept])
+    return rows

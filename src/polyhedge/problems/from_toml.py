@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import operator
 import re
 import sys
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from itertools import accumulate
 from pathlib import Path
 from types import ModuleType
@@ -21,7 +21,7 @@ import numpy as np
 from polyhedge._support.validation import Array
 from polyhedge.problems import ready_made
 from polyhedge.problems.decision_problem import DecisionProblem
-from polyhedge.problems.formula import FormulaFunction, constraints_from_text, from_text, is_number
+from polyhedge.problems.formula import FormulaFunction, close_match, constraints_from_text, from_text, is_number
 from polyhedge.problems.layout import Source, numbered_twins
 
 MAX_BYTES = 4 * 2**20
@@ -44,17 +44,14 @@ _MAX_ENTRIES = 10_000
 """Outcomes, and decisions."""
 MAX_PAIRS = 1_000_000
 """Pairs of an outcome and a decision: every piece of the cost has a coefficient for each, 8 MB."""
-_READY_MADE: dict[str, Callable[..., DecisionProblem]] = {
-    name: getattr(ready_made, name)
-    for name in ("newsvendor", "portfolio", "simplex_linear", "simplex_newsvendor", "simplex_quadratic")
-}
+_READY_MADE = ("newsvendor", "portfolio", "simplex_linear", "simplex_newsvendor", "simplex_quadratic")
 _LIMITS = ["lower", "upper", "integer"]
 _TOP = ["kind", "name", "outcomes", "decisions", "parameters", "cost", "constraints", "support", "units", *_LIMITS]
 _BIAFFINE = ["constant", "decision", "outcome", "product"]
 _SIDES: dict[str, Callable[[Any, Any], Any]] = {
-    "at_most": lambda left, right: left <= right,
-    "at_least": lambda left, right: left >= right,
-    "equals": lambda left, right: left == right,
+    "at_most": operator.le,
+    "at_least": operator.ge,
+    "equals": operator.eq,
 }
 
 
@@ -177,10 +174,8 @@ def _problem(table: _Table) -> DecisionProblem:
     if kind == "program":
         return _program(table)
     if kind not in _READY_MADE:
-        close = get_close_matches(kind, _READY_MADE, n=1)
-        hint = f' Did you mean "{close[0]}"?' if close else ""
-        raise ValueError(f'kind must be "program" or one of {", ".join(_READY_MADE)}, got "{kind}".{hint}')
-    function = _READY_MADE[kind]
+        raise ValueError(f'kind must be "program" or a ready-made one, got "{kind}".{close_match(kind, _READY_MADE)}')
+    function: Callable[..., DecisionProblem] = getattr(ready_made, kind)
     parameters = inspect.signature(function).parameters
     names: dict[str, Any] = {
         f"{key[:-1]}_names": _names(table, key) for key in ("outcomes", "decisions") if table.has(key)
@@ -207,14 +202,12 @@ def _setting(table: _Table, key: str) -> Any:
         is_fine = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MAX_ENTRIES
         wanted = f"must be a whole number from 1 to {_MAX_ENTRIES}"
     else:
-        is_fine, wanted = _is_numeric(value), "must be a number or a list of numbers"
+        rows = value if isinstance(value, list) else [value]
+        entries = [entry for row in rows for entry in (row if isinstance(row, list) else [row])]
+        is_fine, wanted = bool(entries) and all(map(is_number, entries)), "must be a number or a list of numbers"
     if not is_fine:
         raise table.wrong(key, wanted, value)
     return value
-
-
-def _is_numeric(value: Any) -> bool:
-    return bool(value) and all(map(_is_numeric, value)) if isinstance(value, list) else is_number(value)
 
 
 def _program(table: _Table) -> DecisionProblem:
@@ -352,8 +345,9 @@ class _Reader:
             terms.append(weight * cp.maximum(*made))
         if own.has("formula"):
             terms.append(self._read(from_text, own.text("formula"), "cost.formula"))
-        root = _root(own, len(self.decisions))
-        terms += [] if root is None else [cp.sum_squares(root @ self.z)]
+        quadratic = own.matrix("quadratic", len(self.decisions), len(self.decisions), "a symmetric matrix")
+        if quadratic is not None and quadratic.any():
+            terms.append(cp.sum_squares(ready_made.root_of(quadratic, "cost.quadratic") @ self.z))
         own.finish([*_BIAFFINE, "maxima", "formula", "quadratic"])
         return sum(terms[1:], terms[0])
 
@@ -410,23 +404,6 @@ class _Reader:
         return total + outcome @ self.u if outcome.any() else total
 
 
-def _root(table: _Table, n: int) -> Array | None:
-    """R with z' quadratic z = |R z|^2, which CVXPY sees to be convex."""
-    P = table.matrix("quadratic", n, n, "a symmetric matrix")
-    if P is None or not P.any():
-        return None
-    if not np.allclose(P, P.T, rtol=1e-9, atol=0):
-        raise ValueError(f"{table.at('quadratic')} must be symmetric.")
-    values, vectors = np.linalg.eigh((P + P.T) / 2)
-    if values.min() < -1e-9 * values.max():
-        raise ValueError(
-            f"{table.at('quadratic')} must be positive semidefinite, its least eigenvalue is {values.min():.3g}: "
-            "the cost would not be convex."
-        )
-    kept = values > 0
-    return np.asarray(np.sqrt(values[kept])[:, None] * vectors.T[kept])
-
-
 class _Table:
     """A table with its place in the file, for messages such as "cost.maxima[2].pieces must ..."."""
 
@@ -471,7 +448,9 @@ class _Table:
             numbers = np.full(n, missing)
             for name, number in (value or {}).items():
                 if name not in names:
-                    raise ValueError(f"{self.at(key)} names {name}, which is not one of them.{_hint(name, names)}")
+                    raise ValueError(
+                        f"{self.at(key)} names {name}, which is not one of them.{close_match(name, names)}"
+                    )
                 if not is_number(number):
                     raise self.wrong(f"{key}.{name}", "must be a finite number", number)
                 numbers[list(names).index(name)] = float(number)
@@ -513,9 +492,4 @@ class _Table:
                     f"{self.at(key)} stands in the section {self.place}, but {key} belongs to the whole problem. "
                     "Write it above the first section."
                 )
-            raise ValueError(f"{self.at(key)} is not a key of a problem file.{_hint(key, known)}")
-
-
-def _hint(name: str, known: Sequence[str]) -> str:
-    close = get_close_matches(name, known, n=1)
-    return f' Did you mean "{close[0]}"?' if close else f" Known are {', '.join(known)}."
+            raise ValueError(f"{self.at(key)} is not a key of a problem file.{close_match(key, known)}")

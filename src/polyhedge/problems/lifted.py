@@ -9,27 +9,23 @@ are then decided together.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
-import numpy as np
 
 from polyhedge._support.validation import Array
 from polyhedge.problems.decompose import Decomposition, decompose
 from polyhedge.problems.feasible_set import FeasibleProgram, NotAffineError, compile_feasible_program
 from polyhedge.problems.formula import substitute
 from polyhedge.problems.pieces import Pieces, SumOfMaxima
-from polyhedge.problems.written import Written
 
 if TYPE_CHECKING:
     from polyhedge.problems.decision_problem import DecisionProblem
-
-_MOST_ENTRIES = 1000
-"""Entries of all parameters that a problem is compiled for; beyond, it is compiled at each value."""
+    from polyhedge.problems.written import Written
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,15 +51,6 @@ class Lifted:
         """The joint part of the cost as one piece list, or None if that would be too long."""
         return self.sum_of_maxima.pieces()
 
-    def at(self, values: Array) -> dict[str, Any]:
-        """The compiled properties of the problem at flat values."""
-        return {
-            "feasible": self.feasible.at(values),
-            "sum_of_maxima": self.sum_of_maxima.with_known(values),
-            "uncertain_rows": tuple(rows.with_known(values) for rows in self.uncertain_rows),
-            "support_rows": self.support_rows,
-        }
-
 
 @dataclass(frozen=True, eq=False)
 class LiftedParts:
@@ -72,45 +59,53 @@ class LiftedParts:
     cost: Decomposition
     rows: tuple[Decomposition, ...]
 
-    def at(self, written: Written, values: Array) -> dict[str, Any]:
-        """The splits at flat values, as the properties of a problem."""
-        leaves = written.leaves(values=values)
 
-        def put_in(part: Decomposition) -> Decomposition:
-            return Decomposition(substitute(part.decision_part, leaves), part.joint_part.with_known(values))
+def parts_at(problem: DecisionProblem, values: Array) -> dict[str, Any]:
+    """The compiled properties of a problem at flat values of its parameters; none if it must be compiled for them."""
+    lifted, parts, leaves = problem.lifted, problem.lifted_parts, problem.written.leaves(values=values)
+    if lifted is None or parts is None:
+        return {}
 
-        return {"_cost_parts": put_in(self.cost), "_rows": [put_in(row) for row in self.rows]}
+    def at(part: Decomposition) -> Decomposition:
+        return Decomposition(substitute(part.decision_part, leaves), part.joint_part.with_known(values))
+
+    return {
+        "feasible": lifted.feasible.at(values),
+        "sum_of_maxima": lifted.sum_of_maxima.with_known(values),
+        "uncertain_rows": tuple(rows.with_known(values) for rows in lifted.uncertain_rows),
+        "support_rows": lifted.support_rows,
+        "_cost_parts": at(parts.cost),
+        "_rows": [at(row) for row in parts.rows],
+    }
 
 
 def split_with_parameters(written: Written) -> LiftedParts | None:
-    """The splits, or None if one is not affine in the parameters and the outcome together."""
+    """The splits, or None if one is not affine in the parameters and the outcome together.
+
+    Of more than 1000 entries of parameters there are none: such a problem is compiled at each value.
+    """
     known = [parameter.leaf for parameter in written.parameters]
-    if sum(leaf.size for leaf in known) > _MOST_ENTRIES or any(p.is_matrix_kind for p in written.parameters):
+    if sum(leaf.size for leaf in known) > 1000 or any(p.is_matrix_kind for p in written.parameters):
         return None
-    expressions = [written.cost, *(row.expr for row in written.uncertain if isinstance(row, cp.constraints.Inequality))]
     parts: list[Decomposition] = []
-    for expression in expressions:
-        split = decompose(expression, written.variables, written.outcome, known)
-        if split is None:
+    for node in (written.cost, *written.uncertain):
+        expression = node.expr if isinstance(node, cp.constraints.Inequality) else node
+        is_expression = isinstance(expression, cp.Expression)
+        split = decompose(expression, written.variables, written.outcome, known) if is_expression else None
+        if split is None or (parts and not all(row.decision_part.is_convex() for row in split)):
             return None
         parts += split
-    is_fine = len(expressions) == 1 + len(written.uncertain) and all(p.decision_part.is_convex() for p in parts[1:])
-    return LiftedParts(_without_known_terms(parts[0], written), tuple(parts[1:])) if is_fine else None
-
-
-def _without_known_terms(cost: Decomposition, written: Written) -> Decomposition:
-    """Move [1, z]'T theta from the joint part to the decision's: in every piece it would move entries, there costs."""
-    base, d = cost.joint_part.base.copy(), written.outcome.size
-    T = base[:, 1 + d :].copy()
-    if not T.any():
-        return cost
+    # [1, z]'T theta moves from the joint part to the decision's: in every piece it would move entries, there costs.
+    joint, alone, d = parts[0].joint_part, parts[0].decision_part, written.outcome.size
+    base, T = joint.base.copy(), joint.base[:, 1 + d :]
     base[:, 1 + d :] = 0.0
-    z, theta = (
-        cp.hstack([cp.reshape(leaf, (leaf.size,), order="C") for leaf in leaves])
-        for leaves in (written.variables, [parameter.leaf for parameter in written.parameters])
-    )
-    known = T[0] @ theta + z @ (T[1:] @ theta)
-    return Decomposition(cost.decision_part + known, SumOfMaxima(base, cost.joint_part.groups))
+    if T.any():
+        z, theta = (
+            cp.hstack([cp.reshape(leaf, (leaf.size,), order="C") for leaf in leaves])
+            for leaves in (written.variables, known)
+        )
+        alone = alone + (T[0] @ theta + z @ (T[1:] @ theta))
+    return LiftedParts(Decomposition(alone, SumOfMaxima(base, joint.groups)), tuple(parts[1:]))
 
 
 def lift(problem: DecisionProblem) -> Lifted | None:
@@ -122,14 +117,10 @@ def lift(problem: DecisionProblem) -> Lifted | None:
     pieces = tuple(row for row in rows if row is not None)
     if len(pieces) < len(rows):
         return None
-    leaves = [parameter.leaf for parameter in written.parameters]
+    row_parts, leaves = [row.decision_part for row in parts.rows], [parameter.leaf for parameter in written.parameters]
     try:
         feasible = compile_feasible_program(
-            written.variables,
-            parts.cost.decision_part,
-            written.certain,
-            [row.decision_part for row in parts.rows],
-            leaves,
+            written.variables, parts.cost.decision_part, written.certain, row_parts, leaves
         )
     except NotAffineError:
         return None
@@ -137,25 +128,20 @@ def lift(problem: DecisionProblem) -> Lifted | None:
 
 
 class ProblemCache:
-    """A problem at the last 32 values: a day's calls repeat few, and each holds a program."""
+    """The last 32 variants of a problem, at values or in units: a day's calls repeat few, and each holds a program."""
 
     def __init__(self) -> None:
-        self._lock, self._problems = Lock(), OrderedDict[bytes, Any]()
+        self._lock, self._problems = Lock(), OrderedDict[Hashable, Any]()
 
-    def get(self, values: Array, make: Callable[[Array], DecisionProblem]) -> DecisionProblem:
-        """The problem at flat values, made if it is not in the cache."""
-        key = np.ascontiguousarray(values, dtype=np.float64).tobytes()
+    def get(self, key: Hashable, make: Callable[[], DecisionProblem]) -> DecisionProblem:
+        """The variant of this key, made if it is not in the cache."""
         with self._lock:
             if key in self._problems:
                 self._problems.move_to_end(key)
                 return self._problems[key]
-        made = make(values)
+        made = make()
         with self._lock:
             kept = self._problems.setdefault(key, made)  # another thread may have been faster
             while len(self._problems) > 32:
                 self._problems.popitem(last=False)
         return kept
-
-    def __reduce__(self) -> tuple[type, tuple[()]]:
-        """The content is not pickled."""
-        return ProblemCache, ()

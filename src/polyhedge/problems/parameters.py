@@ -16,8 +16,6 @@ from polyhedge._support.tolerances import INPUT
 from polyhedge._support.validation import Array, Mask, as_finite
 from polyhedge.problems.layout import Layout, own_name
 
-_UNKNOWN_HERE = ("complex", "imag", "hermitian")
-
 
 @dataclass(frozen=True, eq=False)
 class ProblemParameter:
@@ -172,8 +170,20 @@ def parameter_rows(
             f"{first} where the parameter has one entry, or write the problem with "
             f"constants=[{first}] to keep the value that the cp.Parameter has at that moment."
         )
-    columns = [_rows_of(p, values[p.name], n) for p in parameters]
-    return np.concatenate([np.zeros((n, 0)), *columns], axis=1)
+    rows = [np.zeros((n, 0))]
+    for parameter in parameters:
+        shape, name, value = parameter.shape, f"The parameter {parameter.name}", values[parameter.name]
+        value = value.toarray() if hasattr(value, "toarray") else value
+        array = as_finite(value, name, ndim=np.ndim(value))
+        if array.shape not in (shape, (n, *shape)):
+            raise ValueError(
+                f"{name} must have shape {shape} (one value for all rows) or {(n, *shape)} (one for each row), got "
+                f"{array.shape}."
+            )
+        each = array[None] if array.shape == shape else array
+        parameter.check(each)
+        rows.append(np.broadcast_to(each, (n, *shape)).reshape(n, math.prod(shape)))
+    return np.concatenate(rows, axis=1)
 
 
 def by_row(parameters: Sequence[ProblemParameter], values: Array) -> dict[str, Array]:
@@ -196,10 +206,27 @@ def from_columns(parameters: Sequence[ProblemParameter], given: Any, frame: Any)
     """
     if parameters:
         frame = as_pandas(frame)
-    values = with_columns(parameters, given, [str(name) for name in getattr(frame, "columns", ())])
+    known = [str(name) for name in getattr(frame, "columns", ())]
+    values = with_columns(parameters, given, known)
     for name, value in values.items():
         check_same_rows({"X": frame, f"parameters[{name!r}]": value})
-    return {name: _columns(value, frame) if column_names(value) else value for name, value in values.items()}
+        columns = column_names(value)
+        missing = [column for column in columns if column not in known]
+        if missing:
+            raise ValueError(
+                f"There is no column {missing[0]!r} to take the values of a parameter from. "
+                + (
+                    f"The table has {', '.join(known)}."
+                    if known
+                    else "Names of columns need a data frame: give numbers."
+                )
+            )
+        if columns:
+            try:
+                values[name] = frame[value if isinstance(value, str) else columns].to_numpy(dtype=np.float64)
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"The column(s) {', '.join(columns)} must hold numbers: {error}.") from error
+    return values
 
 
 def with_columns(parameters: Sequence[ProblemParameter], given: Any, columns: Any) -> dict[str, Any]:
@@ -212,40 +239,11 @@ def with_columns(parameters: Sequence[ProblemParameter], given: Any, columns: An
     ({'stock': 'stock'}, {'stock': 3.0})
     """
     found = {p.name: [p.name] if p.shape else p.name for p in parameters if p.shape in ((), (1,)) and p.name in columns}
-    return found | by_name(parameters, given)
-
-
-def column_names(value: Any) -> list[str]:
-    """The columns that a value names; none if it is a number or an array."""
-    if isinstance(value, str):
-        return [value]
-    is_list = isinstance(value, (list, tuple)) and bool(value) and all(isinstance(name, str) for name in value)
-    return list(value) if is_list else []
-
-
-def _columns(value: Any, frame: Any) -> Array:
-    known = [str(name) for name in getattr(frame, "columns", ())]
-    missing = [name for name in column_names(value) if name not in known]
-    if missing:
-        raise ValueError(
-            f"There is no column {missing[0]!r} to take the values of a parameter from. "
-            + (f"The table has {', '.join(known)}." if known else "Names of columns need a data frame: give numbers.")
-        )
-    try:
-        return np.asarray(frame[value if isinstance(value, str) else list(value)].to_numpy(dtype=np.float64))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"The column(s) {', '.join(column_names(value))} must hold numbers: {error}.") from error
-
-
-def by_name(parameters: Sequence[ProblemParameter], given: Any) -> dict[str, Any]:
-    """What was given for each parameter, by its name; an error for what the problem does not know."""
-    if given is None:
-        return {}
-    if not isinstance(given, Mapping):
+    if not isinstance(given, Mapping | None):
         raise TypeError(f'parameters must be a dictionary such as {{"stock": 3.0}}, got {type(given).__name__}.')
     by_origin = {p.origin: p.name for p in parameters}
     names, values = {p.name for p in parameters}, dict[str, Any]()
-    for key, value in given.items():
+    for key, value in (given or {}).items():
         name = by_origin.get(key.id) if isinstance(key, cp.Parameter) else key
         if name not in names:
             shown = key.name() if isinstance(key, cp.Parameter) else key
@@ -256,17 +254,12 @@ def by_name(parameters: Sequence[ProblemParameter], given: Any) -> dict[str, Any
         if name in values:
             raise ValueError(f"The parameter {name} is given twice.")
         values[name] = value
-    return values
+    return found | values
 
 
-def _rows_of(parameter: ProblemParameter, value: Any, n: int) -> Array:
-    shape, name = parameter.shape, f"The parameter {parameter.name}"
-    value = value.toarray() if hasattr(value, "toarray") else value
-    array = as_finite(value, name, ndim=np.ndim(value))
-    if array.shape not in (shape, (n, *shape)):
-        raise ValueError(
-            f"{name} must have shape {shape} (one value for all rows) or {(n, *shape)} (one for each row), got "
-            f"{array.shape}."
-        )
-    parameter.check(array[None] if array.shape == shape else array)
-    return np.tile(array.ravel(), (n, 1)) if array.shape == shape else array.reshape(n, math.prod(shape))
+def column_names(value: Any) -> list[str]:
+    """The columns that a value names; none if it is a number or an array."""
+    if isinstance(value, str):
+        return [value]
+    is_list = isinstance(value, (list, tuple)) and bool(value) and all(isinstance(name, str) for name in value)
+    return list(value) if is_list else []

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from polyhedge._support.tolerances import INPUT
-from polyhedge._support.validation import as_finite
+from polyhedge._support.validation import Array, as_finite
 from polyhedge.problems.decision_problem import Cost, DecisionProblem
 from polyhedge.problems.layout import as_names
 
@@ -23,16 +23,7 @@ def simplex_linear(c: ArrayLike, *, names: Sequence[str] = ()) -> DecisionProble
     2
     """
     c = as_finite(c, "c", ndim=1)
-    z = cp.Variable(len(c), nonneg=True, name="z")
-    return DecisionProblem(
-        decision=z,
-        cost=lambda z, u: (c + u) @ z,
-        constraints=[cp.sum(z) == 1],
-        n_outcomes=len(c),
-        name="simplex linear",
-        outcome_names=names,
-        is_paired=True,
-    )
+    return _on_simplex("simplex linear", len(c), lambda z, u: (c + u) @ z, names)
 
 
 def simplex_quadratic(c: ArrayLike, beta: float, *, names: Sequence[str] = ()) -> DecisionProblem:
@@ -49,17 +40,9 @@ def simplex_quadratic(c: ArrayLike, beta: float, *, names: Sequence[str] = ()) -
     c = as_finite(c, "c", ndim=1)
     if beta < 0:
         raise ValueError(f"beta must be non-negative, got {beta!r}: the cost would not be convex in z.")
-    z = cp.Variable(len(c), nonneg=True, name="z")
-    first, second = np.triu_indices(len(c), k=1)
-    return DecisionProblem(
-        decision=z,
-        cost=lambda z, u: (c + u) @ z + float(beta) * cp.sum_squares(z[first] - z[second]),
-        constraints=[cp.sum(z) == 1],
-        n_outcomes=len(c),
-        name="simplex quadratic",
-        outcome_names=names,
-        is_paired=True,
-    )
+    i, j = np.triu_indices(len(c), k=1)
+    cost: Cost = lambda z, u: (c + u) @ z + float(beta) * cp.sum_squares(z[i] - z[j])  # noqa: E731
+    return _on_simplex("simplex quadratic", len(c), cost, names)
 
 
 def simplex_newsvendor(
@@ -76,17 +59,8 @@ def simplex_newsvendor(
     >>> problem.n_outcomes, problem.n_decisions
     (2, 2)
     """
-    n_outcomes = _number_of_products(n_outcomes, overage, underage, names)
-    z = cp.Variable(n_outcomes, nonneg=True, name="z")
-    return DecisionProblem(
-        decision=z,
-        cost=_newsvendor_cost(overage, underage, n_outcomes),
-        constraints=[cp.sum(z) == 1],
-        n_outcomes=n_outcomes,
-        name="simplex newsvendor",
-        outcome_names=names,
-        is_paired=True,
-    )
+    n, cost = _newsvendor_cost(overage, underage, n_outcomes, names)
+    return _on_simplex("simplex newsvendor", n, cost, names)
 
 
 def newsvendor(
@@ -125,14 +99,13 @@ def newsvendor(
     >>> newsvendor([1.0, 2.0], 4.0, names=["rolls", "bread"]).decision_names
     ('order_rolls', 'order_bread')
     """
-    n_outcomes = _number_of_products(n_outcomes, overage, underage, names)
-    z = cp.Variable(n_outcomes, nonneg=True, integer=integer, name="order")
-    space = _one_for_each(sizes, n_outcomes, "sizes")
+    n, cost = _newsvendor_cost(overage, underage, n_outcomes, names)
+    z, space = cp.Variable(n, nonneg=True, integer=integer, name="order"), _one_for_each(sizes, n, "sizes")
     return DecisionProblem(
         decision=z,
-        cost=_newsvendor_cost(overage, underage, n_outcomes),
+        cost=cost,
         constraints=[] if capacity is None else [space @ z <= capacity],
-        n_outcomes=n_outcomes,
+        n_outcomes=n,
         outcome_support=(lambda u: [u >= 0]) if nonnegative_demand else None,
         name="newsvendor",
         outcome_names=names,
@@ -177,15 +150,7 @@ def portfolio(
     n_assets = len(covariance)
     if covariance.shape != (n_assets, n_assets):
         raise ValueError(f"covariance must be a square matrix, got shape {covariance.shape}.")
-    skew = float(np.abs(covariance - covariance.T).max())
-    if skew > INPUT * np.abs(covariance).max():
-        raise ValueError(
-            f"covariance must be symmetric, got entries that differ by {skew:.3g} from their mirror image."
-        )
-    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
-    if values.min() < -INPUT * np.abs(values).max():
-        raise ValueError(f"covariance must be positive semidefinite, its least eigenvalue is {values.min():.3g}.")
-    root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+    root = root_of(covariance, "covariance")
     low, high = (_one_for_each(b, n_assets, n) for b, n in ((lower, "lower"), (upper, "upper")))
     z = cp.Variable(n_assets, name="weight")
     return DecisionProblem(
@@ -199,25 +164,48 @@ def portfolio(
     )
 
 
-def _number_of_products(given: int | None, overage: ArrayLike, underage: ArrayLike, names: Sequence[str]) -> int:
-    sizes = [len(costs) for costs in map(np.atleast_1d, (overage, underage)) if np.ndim(costs) and len(costs) > 1]
-    sizes += [len(as_names(names))] if len(as_names(names)) else []
-    if given is None and not sizes:
-        if np.ndim(overage) or np.ndim(underage):
-            return 1
-        raise ValueError("The number of products must be known: give one cost for each, their names, or n_outcomes.")
-    return sizes[0] if given is None else given
+def root_of(P: Array, name: str) -> Array:
+    """R with z'Pz = |Rz|^2, which CVXPY sees to be convex, of a symmetric positive semidefinite matrix."""
+    skew = float(np.abs(P - P.T).max())
+    if skew > INPUT * np.abs(P).max():
+        raise ValueError(f"{name} must be symmetric, got entries that differ by {skew:.3g} from their mirror image.")
+    values, vectors = np.linalg.eigh((P + P.T) / 2)
+    if values.min() < -INPUT * np.abs(values).max():
+        raise ValueError(
+            f"{name} must be positive semidefinite, its least eigenvalue is {values.min():.3g}: the cost would not be "
+            "convex."
+        )
+    return np.asarray(np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T)
 
 
-def _newsvendor_cost(overage: ArrayLike, underage: ArrayLike, n_outcomes: int) -> Cost:
-    over = _one_for_each(overage, n_outcomes, "overage")
-    under = _one_for_each(underage, n_outcomes, "underage")
+def _on_simplex(name: str, n: int, cost: Cost, names: Sequence[str]) -> DecisionProblem:
+    z = cp.Variable(n, nonneg=True, name="z")
+    return DecisionProblem(
+        decision=z,
+        cost=cost,
+        constraints=[cp.sum(z) == 1],
+        n_outcomes=n,
+        name=name,
+        outcome_names=names,
+        is_paired=True,
+    )
+
+
+def _newsvendor_cost(overage: ArrayLike, underage: ArrayLike, n: int | None, names: Sequence[str]) -> tuple[int, Cost]:
+    """The number of products, which costs or names may give, and their cost."""
+    if n is None:
+        sizes = [np.size(costs) for costs in (overage, underage) if np.ndim(costs)]
+        sizes += [len(as_names(names))] if len(as_names(names)) else []
+        if not sizes:
+            raise ValueError("The number of products is missing: give one cost for each, their names, or n_outcomes.")
+        n = next((size for size in sizes if size > 1), 1)
+    over, under = _one_for_each(overage, n, "overage"), _one_for_each(underage, n, "underage")
     if min(over.min(), under.min()) < 0:
         raise ValueError("overage and underage must be non-negative, otherwise the cost is not convex.")
-    return lambda z, u: over @ cp.pos(z - u) + under @ cp.pos(u - z)
+    return n, lambda z, u: over @ cp.pos(z - u) + under @ cp.pos(u - z)
 
 
-def _one_for_each(values: ArrayLike, n: int, name: str) -> np.ndarray:
+def _one_for_each(values: ArrayLike, n: int, name: str) -> Array:
     array = np.asarray(values, dtype=float)
     if array.shape not in ((), (n,)):
         raise ValueError(f"{name} must be a number or have {n} entries, got shape {array.shape}.")

@@ -61,8 +61,7 @@ def scaled(problem: DecisionProblem, units: Units) -> DecisionProblem:
     >>> twin.evaluate(np.array([[0.0, 1.0]]), np.array([[0.0, 3.0]]))
     array([5.])
     """
-    key = np.array([units.outcome, units.cost, units.cost_shift, *units.outcome_shift, *units.each])
-    return problem.in_units.get(key, lambda _: _scaled(problem, units))
+    return problem.variants.get(units, lambda: _scaled(problem, units))
 
 
 def _scaled(problem: DecisionProblem, units: Units) -> DecisionProblem:

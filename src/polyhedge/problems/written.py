@@ -6,6 +6,7 @@ Everything that is compiled or evaluated later uses these formulas, never the ca
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +73,8 @@ class Written:
         if u is not None:
             leaves[self.outcome.id] = u if isinstance(u, cp.Expression) else cp.Constant(u)
         if values is not None and self.parameters:
-            parts = values if isinstance(values, list) else self._constants(values)
+            split = layout_of(self.parameters).split
+            parts = values if isinstance(values, list) else [cp.Constant(part) for part in split(values)]
             leaves.update((p.leaf.id, part) for p, part in zip(self.parameters, parts, strict=True))
         return leaves
 
@@ -81,8 +83,14 @@ class Written:
         own = {v.name(): name for v, name in zip(self.variables, self.layout.names, strict=True)}
         return own | {self.outcome.name(): "u"}
 
-    def _constants(self, values: Array) -> list[cp.Constant]:
-        return [cp.Constant(part) for part in layout_of(self.parameters).split(values)]
+    def places(self) -> dict[str, Sequence[Any]]:
+        """The formulas by their places in a `DecisionProblem`."""
+        return {
+            "cost": [self.cost],
+            "constraints": self.certain,
+            "uncertain_constraints": self.uncertain,
+            "outcome_support": self.support,
+        }
 
     def substituted(self, leaves: Mapping[int, Any], **parts: Any) -> Written:
         """The formulas with leaves replaced, by their id, and other `parts`."""
@@ -115,7 +123,13 @@ def read_problem(problem: Any) -> Written:
     )
     _refuse_recourse(written)
     _refuse_own_outcome(written)
-    written = _with_parameters(_with_auxiliary(written), problem.constants)
+    # Variables of the cost that nobody declared are chosen with the decision: they join it at its end.
+    joining = [v for v in written.cost.variables() if v.id not in {v.id for v in (*declared, u)}]
+    names = (*names, *(own_name(v) or f"w{k}" for k, v in enumerate(joining, start=1)))
+    check_variable_names(names)
+    variables = (*declared, *joining)
+    layout = Layout(names, tuple(tuple(v.shape) for v in variables), len(declared))
+    written = _with_parameters(replace(written, variables=variables, layout=layout), problem.constants)
     sees_outcome = [u.id in {v.id for v in row.variables()} for row in written.uncertain]
     certain = [row for row, sees in zip(written.uncertain, sees_outcome, strict=True) if not sees]
     return replace(
@@ -167,7 +181,7 @@ def as_list(constraints: Any, name: str) -> list[cp.Constraint]:
 
 def _refuse_recourse(written: Written) -> None:
     """Refuse undeclared variables that would be chosen after the outcome."""
-    for place, nodes in _places(written):
+    for place, nodes in written.places().items():
         for partial in (node for node in _walk(nodes) if isinstance(node, PartialProblem)):
             chosen = ", ".join(variable.name() for variable in partial.opt_vars)
             raise ValueError(
@@ -193,7 +207,8 @@ def _refuse_recourse(written: Written) -> None:
 def _refuse_own_outcome(written: Written) -> None:
     """A free variable of the user's own in the place of the outcome would be chosen with the decision, at its best."""
     u = written.outcome
-    in_cost, in_rows = ({v.id: v for node in nodes for v in node.variables()} for _, nodes in _places(written)[:2])
+    in_cost = {v.id: v for v in written.cost.variables()}
+    in_rows = {v.id: v for row in written.certain for v in row.variables()}
     suspects = [("constraints", v) for v in in_rows.values() if v.id not in in_cost]
     if u.id not in in_cost:
         suspects += [("cost", v) for v in in_cost.values() if v.id not in in_rows]
@@ -210,15 +225,6 @@ def _refuse_own_outcome(written: Written) -> None:
         )
 
 
-def _places(written: Written) -> list[tuple[str, Sequence[Any]]]:
-    return [
-        ("cost", [written.cost]),
-        ("constraints", written.certain),
-        ("uncertain_constraints", written.uncertain),
-        ("outcome_support", written.support),
-    ]
-
-
 def _walk(nodes: Iterable[Any]) -> Iterator[Any]:
     for node in nodes:
         yield node
@@ -226,56 +232,18 @@ def _walk(nodes: Iterable[Any]) -> Iterator[Any]:
             yield from _walk(node.args)
 
 
-def _with_auxiliary(written: Written) -> Written:
-    """Variables of the cost that nobody declared are chosen with the decision: they join it at its end."""
-    known = {v.id for v in (*written.variables, written.outcome)}
-    joining = [v for v in written.cost.variables() if v.id not in known]
-    names = [own_name(v) or f"w{k}" for k, v in enumerate(joining, start=1)]
-    layout = written.layout
-    check_variable_names([*layout.names, *names])
-    whole = Layout((*layout.names, *names), (*layout.shapes, *(tuple(v.shape) for v in joining)), layout.n_given)
-    return replace(written, variables=(*written.variables, *joining), layout=whole)
-
-
 def _with_parameters(written: Written, constants: Sequence[Constant]) -> Written:
     """Constants become numbers for good; all other parameters become inputs without a value."""
-    nodes = [(place, node) for place, some in _places(written) for node in some]
-    parameters = {p.id: p for _, node in nodes for p in node.parameters()}
+    parameters = {p.id: p for nodes in written.places().values() for node in nodes for p in node.parameters()}
+    if not parameters:
+        return written
     fixed = {one.parameter.id: cp.Constant(one.value) for one in constants}
     free = [p for p in parameters.values() if p.id not in fixed]
     inputs = [ProblemParameter.standing_for(p, name) for p, name in zip(free, parameter_names(free), strict=True)]
-    leaves: dict[int, Any] = fixed | {p.origin: p.leaf for p in inputs}
-    if not parameters:
-        return written
-    changed = written.substituted(leaves, parameters=tuple(inputs))
-    _check_replaced(changed)
-    return changed
-
-
-def read_constants(constants: Any) -> tuple[Constant, ...]:
-    """Parameters with the values that they have now; a problem that is written again keeps those it had."""
-    if not isinstance(constants, (list, tuple)) or not all(isinstance(p, (cp.Parameter, Constant)) for p in constants):
-        raise TypeError(f"constants must be a list of cvxpy.Parameters, got {constants!r}.")
-    read = []
-    for one in constants:
-        if isinstance(one, cp.Parameter) and one.value is None:
-            raise ValueError(
-                f"The constant {one.name()} has no value. Set it before the problem is written, or leave it out "
-                "of constants and give its value in each call."
-            )
-        value = one.value
-        read.append(
-            one if isinstance(one, Constant) else Constant(one, value.copy() if hasattr(value, "copy") else value)
-        )
-    return tuple(read)
-
-
-def _check_replaced(written: Written) -> None:
-    """Some atoms keep parameters as settings, out of reach; and what is known of outcomes must not vary."""
-    ours = {p.leaf.id for p in written.parameters}
-    for place, nodes in _places(written):
+    written = written.substituted(fixed | {p.origin: p.leaf for p in inputs}, parameters=tuple(inputs))
+    for place, nodes in written.places().items():
         for parameter in (p for node in nodes for p in node.parameters()):
-            if parameter.id not in ours:
+            if parameter.id not in {p.leaf.id for p in inputs}:
                 raise ValueError(
                     f"{place} holds the parameter {parameter.name()} as a setting of a function, where it cannot be "
                     "replaced. Write the number itself."
@@ -285,6 +253,20 @@ def _check_replaced(written: Written) -> None:
                     f"outcome_support holds the parameter {parameter.name()}: what is known of the outcomes must not "
                     f"differ from row to row. Write a number, or constants=[{parameter.name()}]."
                 )
+    return written
+
+
+def read_constants(constants: Any) -> tuple[Constant, ...]:
+    """Parameters with the values that they have now; a problem that is written again keeps those it had."""
+    if not isinstance(constants, (list, tuple)) or not all(isinstance(p, (cp.Parameter, Constant)) for p in constants):
+        raise TypeError(f"constants must be a list of cvxpy.Parameters, got {constants!r}.")
+    empty = [one for one in constants if one.value is None]
+    if empty:
+        raise ValueError(
+            f"The constant {empty[0].name()} has no value. Set it before the problem is written, or leave it out "
+            "of constants and give its value in each call."
+        )
+    return tuple(one if isinstance(one, Constant) else Constant(one, copy(one.value)) for one in constants)
 
 
 def problem_text(problem: DecisionProblem) -> str:
@@ -302,7 +284,7 @@ maximum(u - order, 0) subject to [1, 1] @ order <= 10; known of u: 0 <= u>
     cost, limits, known = _formula_texts(written, names)
     chosen = []
     for variable in written.variables[: written.layout.n_given]:
-        words = {"nonneg": "at least 0", "nonpos": "at most 0", "integer": "whole numbers", "boolean": "0 or 1"}
+        words = {"nonneg": "at least 0", "nonpos": "at most 0", "integer": "integers", "boolean": "0 or 1"}
         size = " x ".join(map(str, variable.shape)) or "a number"
         facts = [text for key, text in words.items() if variable.attributes[key]]
         chosen.append(f"{names[variable.name()]} ({', '.join([size, *facts])})")
@@ -358,13 +340,11 @@ def constraint_texts(written: Written) -> list[str]:
 
 
 def _formula_texts(written: Written, names: Mapping[str, str]) -> tuple[str, list[str], list[str]]:
-    longest, most = 200, 12  # letters of one formula and number of constraints that are shown
+    """Cost, constraints and support; at most 200 letters of a formula and 12 constraints are shown."""
 
-    def shown(node: Any) -> str:
-        text = to_text(node, names)
-        return text if len(text) <= longest else f"{text[:longest]}..."
+    def shown(rows: Sequence[Any]) -> list[str]:
+        texts = [to_text(row, names) for row in rows[:12]]
+        more = [f"{len(rows) - 12} more"] if len(rows) > 12 else []
+        return [*(text if len(text) <= 200 else f"{text[:200]}..." for text in texts), *more]
 
-    def listed(rows: Sequence[cp.Constraint]) -> list[str]:
-        return [*map(shown, rows[:most]), *([f"{len(rows) - most} more"] if len(rows) > most else [])]
-
-    return shown(written.cost), listed([*written.certain, *written.uncertain]), listed(written.support)
+    return shown([written.cost])[0], shown([*written.certain, *written.uncertain]), shown(written.support)
