@@ -254,7 +254,7 @@ MISTAKES = {
     ),
     "no outcomes at all": (
         'kind = "newsvendor"\nn_outcomes = 0\noverage = 1\nunderage = 1',
-        r"n_outcomes must be a whole number from 1",
+        r"n_outcomes must be an integer from 1",
     ),
     "names of another number": (
         'kind = "simplex_linear"\nc = [0, 0]\noutcomes = ["a"]',

@@ -18,7 +18,6 @@ from polyhedge._support.validation import Array, Mask, as_rows
 from polyhedge.problems.formula import substitute
 from polyhedge.problems.layout import default_outcome_names
 from polyhedge.problems.parameters import layout_of, sample_values
-from polyhedge.problems.written import formulas_by_name
 from polyhedge.solvers.program import Cone, ConicProgram, Status, row_kinds
 from polyhedge.solvers.solve import solve
 
@@ -31,28 +30,6 @@ if TYPE_CHECKING:
 
 class NoSolutionError(ValueError):
     """No decision satisfies the constraints, or the cost has no least value."""
-
-
-def check_curvature(problem: DecisionProblem) -> None:
-    """Raise unless the cost is convex in the decision and of one curvature in the outcome (by DCP)."""
-    outcome = cp.Parameter(problem.n_outcomes, nonneg=problem.outcomes_are_nonneg)
-    in_decision = substitute(problem.written.cost, problem.written.leaves(u=outcome))
-    if not in_decision.is_convex():
-        raise ValueError(
-            "The cost must be convex in the decision for every outcome, and CVXPY cannot see that it is: "
-            f"{formulas_by_name(problem)[0]}. Rewrite it by CVXPY's rules, without products of decisions and without "
-            "minus a maximum or square; if it needs u >= 0, say so in outcome_support (support, in a file); declare "
-            "parameters with known signs nonneg=True (lower = 0)."
-        )
-    if problem.structure.has_maxima:
-        return
-    in_outcome = problem.cost_of_outcome()
-    if not (in_outcome.is_convex() or in_outcome.is_concave()):
-        raise ValueError(
-            "The cost is neither affine, concave nor convex in the outcome, so its worst case cannot be computed "
-            f"exactly: {formulas_by_name(problem)[0]}. Rewrite it by CVXPY's rules; if it needs z >= 0, declare the "
-            "variable nonneg=True."
-        )
 
 
 def check_feasible(problem: DecisionProblem) -> None:

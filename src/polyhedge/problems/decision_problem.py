@@ -17,7 +17,6 @@ from polyhedge._support.validation import Array
 from polyhedge.problems.checks import (
     RowValues,
     UncertainRows,
-    check_curvature,
     check_feasible,
     check_support,
     check_with_parameters,
@@ -38,7 +37,15 @@ from polyhedge.problems.parameters import ProblemParameter, layout_of, parameter
 from polyhedge.problems.pieces import Pieces, SumOfMaxima
 from polyhedge.problems.stored import fields_from_data, problem_to_data
 from polyhedge.problems.structure import Structure
-from polyhedge.problems.written import Written, as_list, constraint_texts, problem_text, read_constants, read_problem
+from polyhedge.problems.written import (
+    Written,
+    as_list,
+    check_curvature,
+    constraint_texts,
+    problem_text,
+    read_constants,
+    read_problem,
+)
 
 Cost = Callable[[Any, Any], Any]
 

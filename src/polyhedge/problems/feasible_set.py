@@ -177,9 +177,11 @@ def _conic_arrays(
         P=sp.csr_array(P) if P is not None and P.nnz else None,
         offset=float(offset[0]),
     )
-    slopes = [sp.csr_array(part[:, 1:] - part[:, :1]) for part in (c, entries, b)] if parameters else None
     columns = dict(stuffed.var_id_to_col)
-    return program, columns, None if slopes is None else Slopes(*slopes, offset=offset[1:] - offset[0])
+    if not parameters:
+        return program, columns, None
+    in_c, in_A, in_b = (sp.csr_array(part[:, 1:] - part[:, :1]) for part in (c, entries, b))
+    return program, columns, Slopes(in_c, in_A, in_b, offset[1:] - offset[0])
 
 
 def _cones(dims: object) -> tuple[Cone, ...]:

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fractions import Fraction
-from functools import cache, lru_cache
-from typing import Any
+from functools import cache, lru_cache, reduce
+from typing import Any, NoReturn
 
 import cvxpy as cp
 import numpy as np
@@ -440,52 +440,45 @@ class _TextReader:
         if isinstance(node, ast.Constant) and is_number(node.value):
             return float(node.value)  # type: ignore[arg-type]
         if isinstance(node, ast.Name):
-            return self.entry(self.quoted.get(node.id, node.id))
+            name = self.quoted.get(node.id, node.id)
+            if name not in self.entries:
+                self.refuse(f'names "{name}", which is no decision and no outcome.{close_match(name, self.entries)}')
+            found = self.entries[name]
+            return found[0][found[1]] if isinstance(found, tuple) else found
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.UAdd, ast.USub)):
             value = self.number(node.operand)
             return -value if isinstance(node.op, ast.USub) else value
         if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
             (_, first), *rest = _terms(node)
-            total = self.number(first)
-            for operation, term in rest:
-                total = operation(total, self.number(term))
-            return total
+            return reduce(lambda total, term: term[0](total, self.number(term[1])), rest, self.number(first))
         if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Mult, ast.Div, ast.Pow)):
             return self.product(node)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
             return self.call(node.func.id, [self.number(argument) for argument in node.args])
-        raise ValueError(
-            f'"{self.text}" holds "{ast.unparse(node)[:80]}". A formula is made of numbers, names, + - * / **2, '
-            f"parentheses and the functions {', '.join(_FUNCTIONS)}."
+        self.refuse(
+            f'holds "{ast.unparse(node)[:80]}". A formula is made of numbers, names, + - * / **2, parentheses and the '
+            f"functions {', '.join(_FUNCTIONS)}."
         )
-
-    def entry(self, name: str) -> Any:
-        if name not in self.entries:
-            raise ValueError(
-                f'"{self.text}" names "{name}", which is no decision and no outcome.{close_match(name, self.entries)}'
-            )
-        found = self.entries[name]
-        return found[0][found[1]] if isinstance(found, tuple) else found
 
     def product(self, node: ast.BinOp) -> Any:
         left, right = self.number(node.left), self.number(node.right)
         if isinstance(node.op, ast.Pow):
             if right != 2.0:
-                raise ValueError(f'"{self.text}" has the exponent "{ast.unparse(node.right)}"; only **2 is allowed.')
+                self.refuse(f'has the exponent "{ast.unparse(node.right)}"; only **2 is allowed.')
             return cp.square(left) if isinstance(left, cp.Expression) else left * left
         if isinstance(node.op, ast.Div) and (not isinstance(right, float) or right == 0):
-            raise ValueError(f'"{self.text}" divides by "{ast.unparse(node.right)}"; divide by nonzero numbers only.')
+            self.refuse(f'divides by "{ast.unparse(node.right)}"; divide by nonzero numbers only.')
         return _OPERATORS[type(node.op)](left, right)
 
     def call(self, name: str, arguments: list[Any]) -> Any:
         if name not in _FUNCTIONS:
-            raise ValueError(
-                f'"{self.text}" calls "{name}", which is no known function.{close_match(name, _FUNCTIONS)}'
-            )
-        is_fine = len(arguments) >= 2 if name in ("max", "min") else len(arguments) == 1
-        if not is_fine:
-            raise ValueError(f'"{self.text}" gives {name} {len(arguments)} argument(s).')
+            self.refuse(f'calls "{name}", which is no known function.{close_match(name, _FUNCTIONS)}')
+        if not (len(arguments) >= 2 if name in ("max", "min") else len(arguments) == 1):
+            self.refuse(f"gives {name} {len(arguments)} argument(s).")
         return _FUNCTIONS[name](*arguments)
+
+    def refuse(self, why: str) -> NoReturn:
+        raise ValueError(f'"{self.text}" {why}')
 
 
 # --- to text ----------------------------------------------------------------------------------------------

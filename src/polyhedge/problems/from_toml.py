@@ -178,9 +178,20 @@ def _problem(table: _Table) -> DecisionProblem:
     function: Callable[..., DecisionProblem] = getattr(ready_made, kind)
     parameters = inspect.signature(function).parameters
     names: dict[str, Any] = {
-        f"{key[:-1]}_names": _names(table, key) for key in ("outcomes", "decisions") if table.has(key)
+        f"{key[:-1]}_names": _names(table, key) for key in ("outcomes", "decisions") if key in table.content
     }
-    given = {key: _setting(table, key) for key in parameters if table.has(key)}
+    given: dict[str, Any] = {}
+    for key in (key for key in parameters if key in table.content):
+        value = given[key] = table.take(key)
+        rows = value if isinstance(value, list) else [value]
+        entries = [entry for row in rows for entry in (row if isinstance(row, list) else [row])]
+        is_fine, wanted = bool(entries) and all(map(is_number, entries)), "must be a number or a list of numbers"
+        if key in ("integer", "nonnegative_demand"):
+            is_fine, wanted = isinstance(value, bool), "must be true or false"
+        elif key == "n_outcomes":
+            is_fine, wanted = _is_count(value), f"must be an integer from 1 to {_MAX_ENTRIES}"
+        if not is_fine:
+            raise table.wrong(key, wanted, value)
     if "n_outcomes" in parameters and "outcome_names" in names:
         given.setdefault("n_outcomes", len(names["outcome_names"]))
     title, units = table.text("name", kind.replace("_", " ")), table.take("units")
@@ -191,23 +202,6 @@ def _problem(table: _Table) -> DecisionProblem:
     if needed:
         raise ValueError(f'{needed[0]} is missing: kind = "{kind}" needs {", ".join(needed)}.')
     return function(**given).labelled(name=title, **names).labelled(units=units)
-
-
-def _setting(table: _Table, key: str) -> Any:
-    """A value of the kind that the ready-made problems take under this key."""
-    value = table.take(key)
-    if key in ("integer", "nonnegative_demand"):
-        is_fine, wanted = isinstance(value, bool), "must be true or false"
-    elif key == "n_outcomes":
-        is_fine = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MAX_ENTRIES
-        wanted = f"must be a whole number from 1 to {_MAX_ENTRIES}"
-    else:
-        rows = value if isinstance(value, list) else [value]
-        entries = [entry for row in rows for entry in (row if isinstance(row, list) else [row])]
-        is_fine, wanted = bool(entries) and all(map(is_number, entries)), "must be a number or a list of numbers"
-    if not is_fine:
-        raise table.wrong(key, wanted, value)
-    return value
 
 
 def _program(table: _Table) -> DecisionProblem:
@@ -248,22 +242,19 @@ def _program(table: _Table) -> DecisionProblem:
 
 
 def _check_size(n_outcomes: int, n_decisions: int) -> None:
-    for what, n in (("outcomes", n_outcomes), ("decisions", n_decisions)):
-        if n > _MAX_ENTRIES:
+    sizes = {"outcomes": n_outcomes, "decisions": n_decisions, "outcomes times decisions": n_outcomes * n_decisions}
+    for what, most in zip(sizes, (_MAX_ENTRIES, _MAX_ENTRIES, MAX_PAIRS), strict=True):
+        if sizes[what] > most:
             raise ValueError(
-                f"{what} must be at most {_MAX_ENTRIES}, got {n}. Write a larger problem in Python, as FILE.py:NAME."
+                f"{what} must be at most {most}, got {sizes[what]}. Write a larger problem in Python, as FILE.py:NAME, "
+                "where there is no limit."
             )
-    if n_outcomes * n_decisions > MAX_PAIRS:
-        raise ValueError(
-            f"outcomes times decisions must be at most {MAX_PAIRS}, got {n_outcomes} x {n_decisions}. Write a larger "
-            "problem in Python, as FILE.py:NAME, where there is no limit."
-        )
 
 
 def _names(table: _Table, key: str, stem: str = "") -> tuple[str, ...]:
     """Names as a list, or a count for names such as u_1, u_2."""
     value = table.take(key)
-    if stem and isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MAX_ENTRIES:
+    if stem and _is_count(value):
         return tuple(f"{stem}_{i + 1}" for i in range(value))
     is_list = isinstance(value, list) and bool(value) and all(isinstance(name, str) and name for name in value)
     if not is_list or len(set(value)) < len(value):
@@ -271,16 +262,24 @@ def _names(table: _Table, key: str, stem: str = "") -> tuple[str, ...]:
     return tuple(value)
 
 
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MAX_ENTRIES
+
+
 def _parameters(table: _Table) -> tuple[cp.Parameter, ...]:
     """A list of names, or a table of names with limits of each (lower, upper)."""
     if not isinstance(table.content.get("parameters"), dict):
-        return tuple(cp.Parameter(name=name) for name in _names(table, "parameters")) if table.has("parameters") else ()
+        return (
+            tuple(cp.Parameter(name=name) for name in _names(table, "parameters"))
+            if "parameters" in table.content
+            else ()
+        )
     parameters = []
     for name, limits in table.take("parameters").items():
         if not isinstance(limits, dict):
             raise table.wrong(f"parameters.{name}", "must be a table such as { lower = 0 }", limits)
         own, ends = _Table(limits, f"parameters.{name}"), {"lower": -np.inf, "upper": np.inf}
-        lower, upper = (own.number(key) if own.has(key) else end for key, end in ends.items())
+        lower, upper = (own.number(key) if key in own.content else end for key, end in ends.items())
         own.finish(list(ends))
         if lower > upper:
             raise ValueError(f"parameters.{name}.lower must be at most its upper, got {lower:g} and {upper:g}.")
@@ -343,7 +342,7 @@ class _Reader:
                 raise maximum.wrong("weight", "must be positive, otherwise the cost is not convex", weight)
             maximum.finish(["pieces", "weight"])
             terms.append(weight * cp.maximum(*made))
-        if own.has("formula"):
+        if "formula" in own.content:
             terms.append(self._read(from_text, own.text("formula"), "cost.formula"))
         quadratic = own.matrix("quadratic", len(self.decisions), len(self.decisions), "a symmetric matrix")
         if quadratic is not None and quadratic.any():
@@ -373,7 +372,7 @@ class _Reader:
         return cp.Constant(read) if isinstance(read, float) else read
 
     def _row(self, table: _Table) -> tuple[str, cp.Constraint]:
-        sides = [side for side in _SIDES if table.has(side)]
+        sides = [side for side in _SIDES if side in table.content]
         if len(sides) != 1:
             raise ValueError(f"{table.place} must have exactly one of {', '.join(_SIDES)}, got {sides or 'none'}.")
         bound: Any = table.content.get(sides[0])
@@ -417,10 +416,6 @@ class _Table:
     def take(self, key: str, default: Any = None) -> Any:
         """A value, which then is no longer left over."""
         return self.content.pop(key, default)
-
-    def has(self, key: str) -> bool:
-        """Whether a key is there and not taken yet."""
-        return key in self.content
 
     def text(self, key: str, default: str | None = None) -> str:
         """A non-empty text."""

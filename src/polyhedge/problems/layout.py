@@ -106,10 +106,8 @@ def declared_variables(decision: Any) -> tuple[tuple[cp.Variable, ...], tuple[st
         raise TypeError(f"decision must hold nothing but cvxpy.Variables, got {type(strange[0]).__name__}.")
     if len({variable.id for variable in variables}) < len(variables):
         raise ValueError("decision names the same variable twice. Name each once.")
-    if isinstance(decision, dict):
-        names = tuple(decision)
-    else:
-        names = tuple(own_name(variable) or f"z{k}" for k, variable in enumerate(variables, start=1))
+    own = (own_name(variable) or f"z{k}" for k, variable in enumerate(variables, start=1))
+    names = tuple(decision if isinstance(decision, dict) else own)
     check_variable_names(names)
     return variables, names
 

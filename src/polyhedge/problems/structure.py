@@ -186,10 +186,11 @@ class Structure:
     def ray(self) -> tuple[Array, Array] | None:
         """The end of Z and one step from it, if Z is a half-line; else None."""
         line = self._line
-        if line is None or (line.low is None) == (line.high is None):
+        if line is None:
             return None
-        end, step = (line.low, line.direction) if line.low is not None else (line.high, -line.direction)
-        return end, end + step
+        if line.low is not None and line.high is None:
+            return line.low, line.low + line.direction
+        return (line.high, line.high - line.direction) if line.high is not None and line.low is None else None
 
     @cached_property
     def base(self) -> Array | None:
@@ -253,10 +254,11 @@ def _line_of(problem: DecisionProblem) -> _Line | None:
         return None
     direction = axes[-1] * np.sign(axes[-1][np.flatnonzero(np.abs(axes[-1]) > 0.5 / np.sqrt(p))[0]])
     solver = LinearSolver(ConicProgram(c=np.zeros(len(program.c)), A=program.A, b=program.b, cones=program.cones))
-    ends: list[Array | None] = []
-    for costs in (direction, -direction):
+
+    def least(costs: Array) -> Array | None:
         solver.change_costs(z, costs)
         solution = solver.solve()
-        ends.append(solution.x[z] if solution.status is Status.OPTIMAL else None)
+        return solution.x[z] if solution.status is Status.OPTIMAL else None
+
     # The solver measures decisions within a factor of four of their size.
-    return _Line(direction, *ends, float(solver.scaling.columns[z].max()))
+    return _Line(direction, least(direction), least(-direction), float(solver.scaling.columns[z].max()))
