@@ -71,8 +71,6 @@ def parts_at(problem: DecisionProblem, values: Array) -> dict[str, Any]:
 
     return {
         "feasible": lifted.feasible.at(values),
-        "sum_of_maxima": lifted.sum_of_maxima.with_known(values),
-        "uncertain_rows": tuple(rows.with_known(values) for rows in lifted.uncertain_rows),
         "support_rows": lifted.support_rows,
         "_cost_parts": at(parts.cost),
         "_rows": [at(row) for row in parts.rows],

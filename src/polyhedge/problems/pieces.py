@@ -40,16 +40,6 @@ class Pieces:
         """Build from matrices M with pieces $[1, z]^T M_l [1, u]$, shape (n_pieces, 1+p, 1+d)."""
         return cls(Q=np.swapaxes(M[:, 1:, 1:], 1, 2), q=M[:, 0, 1:], p=M[:, 1:, 0], c=M[:, 0, 0])
 
-    def with_known(self, values: Array) -> Pieces:
-        """The function at known values of its last outcomes."""
-        d = self.q.shape[1] - len(values)
-        return Pieces(
-            Q=self.Q[:, :d],
-            q=self.q[:, :d],
-            p=self.p + np.einsum("ldp,d->lp", self.Q[:, d:], values),
-            c=self.c + self.q[:, d:] @ values,
-        )
-
     def __len__(self) -> int:
         return len(self.c)
 
@@ -95,7 +85,12 @@ class SumOfMaxima:
 
     def with_known(self, values: Array) -> SumOfMaxima:
         """The function at known values of its last outcomes."""
-        return SumOfMaxima(_with_known(self.base, values), tuple(_with_known(group, values) for group in self.groups))
+        d = self.base.shape[1] - len(values)
+
+        def at(M: Array) -> Array:
+            return np.concatenate([M[..., :1] + (M[..., d:] @ values)[..., None], M[..., 1:d]], axis=-1)
+
+        return SumOfMaxima(at(self.base), tuple(at(group) for group in self.groups))
 
     def scaled(self, weight: float) -> SumOfMaxima:
         """Return weight times this function (weight >= 0, or no groups)."""
@@ -171,13 +166,6 @@ def in_order(group: Array) -> Array:
     """Pieces by what they make of the outcome: what they are without it depends on where outcomes are counted from."""
     keys = np.concatenate([group[:, :, 1:].reshape(len(group), -1), group[:, :, 0]], axis=1)
     return np.asarray(group[np.lexsort(keys.T[::-1])])
-
-
-def _with_known(M: Array, values: Array) -> Array:
-    d = M.shape[-1] - len(values)
-    at_values = M[..., :d].copy()
-    at_values[..., 0] += M[..., d:] @ values
-    return at_values
 
 
 def _may_be_written_out(n_pieces: int, base: Array) -> bool:
