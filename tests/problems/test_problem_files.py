@@ -61,15 +61,6 @@ def test_a_formula_costs_what_it_says(read):
     assert problem.pieces is not None
 
 
-def test_a_sum_of_a_thousand_terms_costs_what_it_says(read):
-    terms = "".join(f" {'-' if k % 3 else '+'} {k} * order" for k in range(1000))
-    problem = read(
-        f'outcomes = ["demand"]\ndecisions = ["order"]\nlower = 0\nupper = 9\ncost = "demand * order{terms}"'
-    )
-    slope = sum(-k if k % 3 else k for k in range(1000))
-    assert problem.evaluate(np.array([[2.0]]), np.array([[5.0]])) == pytest.approx(10 + 2 * slope)
-
-
 def test_names_with_spaces_stand_in_backquotes(read):
     problem = read(
         """outcomes = ["Heating Load", "in"]
@@ -165,7 +156,6 @@ MISTAKES = {
     "no TOML": ("x = ", r"plan.toml is not proper TOML: .*"),
     "no outcomes": ('decisions = ["a"]', r"outcomes is missing: it must be a list of distinct names or how many"),
     "no cost": (BAKERY, r"cost is missing: it must be a formula or a table"),
-    "twice the same name": ('outcomes = ["a", "a"]\ndecisions = 1', r"outcomes must be a list of distinct names"),
     "one name for both": (
         'outcomes = ["a"]\ndecisions = ["a"]',
         r"outcomes, decisions and parameters must have different names.* a\.",
@@ -178,11 +168,9 @@ MISTAKES = {
     "a misspelt name": (BAKERY + 'cost = "bake_bred"', r'cost: "bake_bred" names "bake_bred".*mean "bake_bread"\?'),
     "an unknown function": (BAKERY + 'cost = "exp(bread)"', r'calls "exp", which is no known function. Known are max'),
     "a misspelt function": (BAKERY + 'cost = "maxx(bread, 1)"', r'Did you mean "max"\?'),
-    "one argument for max": (BAKERY + 'cost = "max(bread)"', r"gives max 1 argument"),
     "no formula": (BAKERY + 'cost = "3 *"', r'cost: "3 \*" is not a formula'),
     "code": (BAKERY + 'cost = "().__class__"', r"A formula is made of numbers, names"),
     "division by a name": (BAKERY + 'cost = "bread / bake_bread"', r'divides by "bake_bread"; divide by nonzero'),
-    "a cube": (BAKERY + 'cost = "bread ** 3"', r"only \*\*2 is allowed"),
     "an endless formula": (BAKERY + f'cost = "{"bread + " * 5000}1"', r"may have 20000 characters"),
     "maxima in maxima": (
         BAKERY + f'cost = "{"max(bread, " * 200}1{")" * 200}"',
@@ -202,12 +190,10 @@ MISTAKES = {
         GOOD + 'constraints = ["bake_bread < 1"]',
         r"constraints\[1\]: .* must compare with <=, >=",
     ),
-    "a comparison of numbers": (GOOD + 'constraints = ["1 <= 2"]', r"must restrict a decision or an outcome"),
     "a decision in the support": (
         GOOD + 'support = ["bake_bread >= 0"]',
         r"support\[1\]: .*no decision and no outcome",
     ),
-    "constraints as text": (GOOD + 'constraints = "bake_bread <= 1"', r"constraints must be a list of formulas"),
     "two sides": (
         GOOD + "constraints = [{ decision = [1, 1], at_most = 1, equals = 1 }]",
         r"constraints\[1\] must have exactly one of at_most, at_least, equals",
@@ -224,12 +210,6 @@ MISTAKES = {
     "nobody can meet it": (
         GOOD + 'constraints = ["bake_bread <= -1"]',
         r"The feasible set of the decision problem is empty",
-    ),
-    "crossed bounds": (GOOD + "upper = -1", r"lower must be at most upper, but bake_bread has 0.0 and -1.0"),
-    "integer as a number": (GOOD + "integer = 1", r"integer must be true, false or a list of decisions, got 1"),
-    "a matrix that is not symmetric": (
-        BAKERY + "[cost]\nquadratic = [[1, 2], [0, 1]]",
-        r"cost.quadratic must be symmetric",
     ),
     "an indefinite matrix": (BAKERY + "[cost]\nquadratic = [[1, 0], [0, -1]]", r"positive semidefinite.*-1"),
     "one piece": (
@@ -251,14 +231,6 @@ MISTAKES = {
     "a number of wrong length": (
         'kind = "newsvendor"\nn_outcomes = 2\noverage = [1, 2, 3]\nunderage = 1',
         r"overage must be a number or have 2 entries",
-    ),
-    "no outcomes at all": (
-        'kind = "newsvendor"\nn_outcomes = 0\noverage = 1\nunderage = 1',
-        r"n_outcomes must be an integer from 1",
-    ),
-    "names of another number": (
-        'kind = "simplex_linear"\nc = [0, 0]\noutcomes = ["a"]',
-        r"outcome_names must have 2 name\(s\)|decision_names must have 2",
     ),
 }
 

@@ -217,7 +217,6 @@ def shortage(z, u, stock):
 # p; and whether one compiled program serves all values.
 CASES = {
     "costs": (lot(), [price()], lambda z, u, p: u @ z + p[0] @ z, lambda z, p: [cp.sum(z) >= 1], None, True),
-    "inside maxima": (lot(), [price(nonneg=True)], lambda z, u, p: shortage(z, u, p[0]), lambda z, p: [], None, True),
     "costs, maxima and right-hand side": (
         lot(),
         [price(), cp.Parameter(2, name="stock"), cap()],
@@ -247,9 +246,6 @@ CASES = {
     ),
     "times the outcome": (
         lot(), [cap()], lambda z, u, p: p[0] * (u @ z) + cp.sum(z), lambda z, p: [cp.sum(z) >= 1], None, False
-    ),
-    "times a maximum": (
-        lot(), [cap()], lambda z, u, p: p[0] * cp.max(u - z), lambda z, p: [cp.sum(z) <= 2], None, False
     ),
     "quadratic form": (
         lot(),
