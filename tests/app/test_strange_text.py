@@ -24,7 +24,7 @@ from polyhedge._support.text import printable
 from polyhedge.app import cli
 from polyhedge.app.cli.app import _show_warning, guard_streams, say_csv
 from polyhedge.app.reading import MAX_TEXT, csv_text, neutralised, read_table, restored, write_table
-from polyhedge.problems.from_toml import MAX_BYTES, MAX_DEPTH
+from polyhedge.problems.toml_file import MAX_BYTES, MAX_DEPTH
 from polyhedge_study.commands.tables import rich_table
 from polyhedge_study.grid import Grid
 

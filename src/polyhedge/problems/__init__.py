@@ -8,9 +8,8 @@ if TYPE_CHECKING:
     from polyhedge.problems.checks import NoSolutionError
     from polyhedge.problems.decision_problem import Curvature, DecisionProblem, problem_from_data
     from polyhedge.problems.formula import NotPortableError
-    from polyhedge.problems.from_mps import from_mps
-    from polyhedge.problems.from_toml import from_reference, from_toml
     from polyhedge.problems.layout import Source
+    from polyhedge.problems.mps_file import from_mps
     from polyhedge.problems.pieces import Pieces, SumOfMaxima
     from polyhedge.problems.ready_made import (
         newsvendor,
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
         simplex_quadratic,
     )
     from polyhedge.problems.stored import problem_to_data
+    from polyhedge.problems.toml_file import from_reference, from_toml
 else:  # imported when they are first used
     __getattr__, __dir__ = lazy(__name__)
 
