@@ -527,7 +527,7 @@ Best = tuple[Array, Array, Mask]
 
 
 def decide_knowing(problem: DecisionProblem, outcomes: Array, values: Array | None = None) -> tuple[Array, Array]:
-    """Best decisions (N, p) and costs min_z g(z, u) (N,) for known outcomes (N, d); NaN where there is none.
+    """Best decisions (N, p) and costs min_z g(z, u) (N,) of a `problem` for known `outcomes` (N, d); NaN if none is.
 
     `values` (N, t) are those of the problem's parameters, flat and row by row, where it has any.
     """
