@@ -127,8 +127,9 @@ class TestFiles:
 class LargerDistribution(ResidualDistribution):
     """Residuals of twice the size, which its state does not tell."""
 
-    def scales(self, *given: Any) -> Any:
-        return 2 * super().scales(*given)
+    def at(self, *given: Any) -> Any:
+        centers, spreads = super().at(*given)
+        return centers, 2 * spreads
 
 
 def with_rule(decider: ph.RobustDecider, change: str) -> ph.RobustDecider:
@@ -139,7 +140,7 @@ def with_rule(decider: ph.RobustDecider, change: str) -> ph.RobustDecider:
     rows = DevelopmentRows(X, predicted, Y + 5, np.zeros((300, 0)), np.arange(300) % 5)
     distribution = fit_distribution("scaled", rows, 0)
     distribution = LargerDistribution(**vars(distribution)) if change == "distribution" else distribution
-    rule = Rule("scaled", Risk(0.9, 0.3 if change == "rule" else 1.0))
+    rule = Rule("scaled", Risk(0.3 if change == "rule" else 0.9))
     planner = fit_planner(PlanningProblem(family.problem), rule, distribution, X, predicted, rows.values)
     policy = replace(family.policy, planners=(planner,), weights=(1.0,), distribution=distribution)
     decider.model_ = replace(decider.model_, family=replace(family, policy=policy))
