@@ -242,7 +242,7 @@ def test_distributed_calibration_gives_the_radius_of_memory(client: Any, decider
     expected = decider.recalibrate(rows, Y).radius_
     table = rows.assign(a=Y[:, 0], b=Y[:, 1])
     before = decider.calibrations_[-1]
-    decider.model_ = replace(decider.model_, radii=replace(decider.model_.radii, radius=np.nan))
+    decider.model_ = replace(decider.model_, radii=replace(decider.model_.radii, radius=1e6))
     same = decider.recalibrate(dd.from_pandas(table, npartitions=6), ["a", "b"])
     assert same is decider
     assert decider.radius_ == expected
