@@ -218,7 +218,7 @@ def test_a_log_is_opened_with_the_model_before_its_outcomes_and_says_so(tmp_path
     log = ph.OutcomeLog(tmp_path / "log.db", follows)
     follows.update(X[300:310], Y[300:310], keys=range(10), log=log)
     follows.save(tmp_path / "after.polyhedge")
-    with pytest.raises(ValueError, match="this one has followed 10 already"):
+    with pytest.raises(ValueError, match="this one has taken in 10 already"):
         ph.OutcomeLog(tmp_path / "log.db", ph.load(tmp_path / "after.polyhedge"))
     again = ph.load(tmp_path / "before.polyhedge")
     again.follow(ph.OutcomeLog(tmp_path / "log.db", again))
