@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import warnings
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -621,8 +622,7 @@ def test_inspect_shows_what_any_model_file_holds_without_control_characters(fold
     out = folder / "shown.polyhedge"
     decider.save(out, {"columns": ["a", "b"]})
     assert run("inspect", out).exit_code == 0
-    shown = {key: value for key, value in decider.details_.items() if key != "data"}
-    decider.save(out, {**shown, "coverage": "\x1b[2J0.9"})
+    decider.save(out, {"table": replace(decider.details_["table"], coverage="\x1b[2J0.9")})
     done = CliRunner().invoke(cli.app, ["inspect", str(out)], color=True)  # otherwise the runner takes them out
     assert done.exit_code == 0
     assert r"coverage \x1b[2J0.9" in done.stdout

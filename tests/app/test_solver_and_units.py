@@ -110,7 +110,7 @@ class TestUnits:
         assert str(found).count(" EUR") == 7  # five figures, and the cost of each of two towns
         assert "<th>regret [EUR]</th>" in found._repr_html_()
         assert "regret" in found.to_frame().index
-        planned = ph.robust.Decisions(
+        planned = ph.Decisions(
             decisions.flat, decisions.cost_bound, decisions.worst_outcome, decisions.active_facets, decisions.status,
             decisions.gap, decisions.layout, labels=decisions.labels, expected_cost=decisions.cost_bound,
         )  # fmt: skip

@@ -63,6 +63,7 @@ def check(text: str) -> None:
 
 
 @pytest.mark.needs("matplotlib")
+@pytest.mark.selection
 def test_first_example_gives_the_output_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     check(TUTORIAL.read_text(encoding="utf-8").partition("## 2.")[0])
@@ -70,6 +71,7 @@ def test_first_example_gives_the_output_shown(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.needs("matplotlib")
 @pytest.mark.slow
+@pytest.mark.selection
 def test_tutorial_commands_give_the_output_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     check(TUTORIAL.read_text(encoding="utf-8"))

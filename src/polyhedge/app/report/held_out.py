@@ -20,6 +20,7 @@ from polyhedge.diagnostics import fresh_rows_diagnostic, is_about
 from polyhedge.estimator import RobustDecider
 from polyhedge.evaluation import Evaluation, Proportion, RowMeasures, estimate
 from polyhedge.model import chosen_predictor, held_in_words
+from polyhedge.predictors.arrays import ArrayPredictor
 from polyhedge.problems.written import formulas_by_name, units_text
 from polyhedge.rows import Rows
 
@@ -403,9 +404,11 @@ def predictor_name(decider: RobustDecider) -> str:
     if given in ("None", "'precomputed'"):
         return "given with the rows" if given != "None" else "ridge regression on simple nonlinear features"
     model: Any = getattr(decider.predictor_, "model", None)
+    if model is None or isinstance(model, ArrayPredictor):  # a file does not keep the class
+        return given.partition("(")[0].removeprefix("<").partition(" ")[0]
     while hasattr(model, "steps") or hasattr(model, "estimator"):
         model = model.steps[-1][1] if hasattr(model, "steps") else model.estimator
-    return type(model).__name__ if model is not None else given.partition("(")[0].removeprefix("<").partition(" ")[0]
+    return type(model).__name__
 
 
 def _cell(value: Any) -> Cell:
