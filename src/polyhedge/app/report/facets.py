@@ -167,7 +167,7 @@ def policy_in_words(decider: RobustDecider) -> tuple[str, ...]:
     >>> import polyhedge as ph
     >>> Y = np.random.default_rng(0).normal(size=(100, 2))
     >>> decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), "precomputed", random_state=0).fit(Y / 2, Y)
-    >>> print(plan_in_words(decider)[1])
+    >>> print(policy_in_words(decider)[1])
     The bound is what the decision is planned to cost plus a margin of ..., the same for all rows.
     """
     policy, radii = decider.policy_, decider.model_.radii
