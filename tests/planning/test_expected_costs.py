@@ -10,7 +10,6 @@ import pytest
 from sklearn.linear_model import LinearRegression
 
 import polyhedge as ph
-from polyhedge.planning import MeanCost
 from shared import Given, ScaledBox
 
 
@@ -76,13 +75,6 @@ def test_expected_cost_is_the_mean_over_the_residuals_around_the_prediction(guar
         assert decided.expected_cost[i] == pytest.approx(decider.problem_.evaluate(own, outcomes, values).mean())
 
 
-def test_expected_cost_of_a_row_is_the_same_alone_and_in_any_batch_to_the_last_bit(guarded):
-    decider, X, more = guarded
-    whole = decider.decide(X, **more)
-    for part in (*([i] for i in range(0, len(X), 5)), np.arange(len(X))[::-1], np.arange(7)):
-        np.testing.assert_array_equal(decider.decide(X[part], **more).expected_cost, whole.expected_cost[part])
-
-
 def test_illustrated_outcome_is_the_dearest_of_the_residuals_that_keeps_the_promise(guarded):
     decider, X, more = guarded
     problem, policy = decider.problem_, decider.model_.family.policy
@@ -125,18 +117,6 @@ def _without_residuals(path, target):
     family = replace(family, policy=replace(family.policy, costs=None))
     decider.model_ = replace(decider.model_, family=family)
     decider.save(target)
-
-
-def test_mean_costs_of_another_type_are_not_stored_as_if_they_were_ours(guarded, tmp_path):
-    class Other(MeanCost):
-        pass
-
-    decider = ph.load(_saved(guarded[0], tmp_path))
-    family = decider.model_.family
-    costs = Other(family.problem, family.policy.costs.points)
-    decider.model_ = replace(decider.model_, family=replace(family, policy=replace(family.policy, costs=costs)))
-    with pytest.raises(ValueError, match="mean cost of type Other cannot be stored"):
-        decider.save(tmp_path / "other.polyhedge")
 
 
 def _saved(decider, folder):
