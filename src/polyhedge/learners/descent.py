@@ -108,7 +108,9 @@ class _Run:
 
     def __init__(self, settings: Descent, samples: Samples, rng: np.random.Generator) -> None:
         self.settings, self.given, self.rng = settings, samples, rng
-        self.samples = self._seen(samples)
+        self.samples = samples
+        if samples.problem.structure.has_pieces:
+            self.samples = replace(samples, residuals=coarse(samples.residuals, np.abs(samples.residuals).mean(axis=0)))
         self.began = time.perf_counter()
         m = samples.n_contexts
         limit = m if samples.has_closed_form else min(m, settings.max_contexts)
@@ -151,15 +153,6 @@ class _Run:
             detail=detail,
             interrupted=self.interrupted,
         )
-
-    @staticmethod
-    def _seen(samples: Samples) -> Samples:
-        """Samples as the search sees them; closed forms on a straight segment need no protection."""
-        structure = samples.problem.structure
-        segment = structure.segment if structure.has_pieces and samples.problem.n_outcomes == 2 else None
-        if not structure.has_pieces or (segment is not None and not segment.base[2]):
-            return samples
-        return replace(samples, residuals=coarse(samples.residuals, np.abs(samples.residuals).mean(axis=0)))
 
     def _choose_among_boxes(self) -> str:
         self.scored_on = self.scored_on[:: max(len(self.scored_on) // 12, 1)]
@@ -218,14 +211,10 @@ class _Run:
             gradient = total_gradient(samples, W, b, self._batch(), width)
             if gradient is None:
                 return
-            if samples is not self.given:
-                gradient = (
-                    coarse(gradient[0], np.abs(gradient[0]).max()),
-                    coarse(gradient[1], np.abs(gradient[1]).max()),
-                )
             rate = step_size * 0.01**progress
-            W = W - rate * steps[0].direction(gradient[0])
-            b = b - rate * scale * steps[1].direction(gradient[1])
+            grad_W, grad_b = (coarse(part, np.abs(part).max()) for part in gradient)
+            W = W - rate * steps[0].direction(grad_W)
+            b = b - rate * scale * steps[1].direction(grad_b)
             shape = samples.normalised(Polyhedron(W, b))
             W, b = shape.W, shape.b
             if t + 1 == n_steps or (2 * t > n_steps and (t + 1) % score_every == 0):
