@@ -38,6 +38,7 @@ from polyhedge_study.speed.decisions import (
     measure_plan,
     run_decisions,
 )
+from polyhedge_study.speed.fits import FIT_CASES, FitCase, measure_fits, save_fits
 from polyhedge_study.speed.growth import GrowthPoint, exponent, lines
 from polyhedge_study.speed.learning import METHODS, LearningMethod, LearningSettings, run_learning
 from polyhedge_study.speed.peers import Peer, PeersSettings, run_peers
@@ -339,7 +340,12 @@ def test_the_command_prints_and_writes_the_results(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(
     ("command", "message"),
-    [("decisions", "There is no regime x"), ("learning", "There is no method x"), ("peers", "There is no peer x")],
+    [
+        ("decisions", "There is no regime x"),
+        ("learning", "There is no method x"),
+        ("peers", "There is no peer x"),
+        ("fit", "There is no case x"),
+    ],
 )
 def test_an_unknown_part_is_one_line_and_exit_code_2(command: str, message: str, tmp_path: Path) -> None:
     result = run_cli("bench", command, "--only", "x", "--out", str(tmp_path))
@@ -399,3 +405,38 @@ def test_measured_with_both_packages_the_older_one_is_before() -> None:
 def test_an_unknown_case_is_refused_with_those_that_are_known() -> None:
     with pytest.raises(ValueError, match=r"There is no case nothing\. Known are import polyhedge"):
         measure_waits(("startup",), {}, only=["nothing"])
+
+
+# --- fits beside scripts by hand --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", FIT_CASES.values(), ids=lambda case: case.name)
+def test_a_script_by_hand_knows_the_cost_and_the_best_decision_of_its_problem(case: FitCase) -> None:
+    problem, script = case.problem(), case.script()
+    _, Y, theta = case.rows(6)
+    values = {problem.parameters[0].name: theta} if problem.parameters else None
+    best = decide(problem, ph.sets.Box(np.ones(problem.n_outcomes)), 0.0, Y, parameters=values)
+    z = np.array([script.solve(u[None], t) for u, t in zip(Y, theta, strict=True)])
+    costs = script.cost(z, Y, theta)
+    spread = max(np.abs(best.cost_bound).max(), 1.0)
+    assert np.allclose(costs, best.cost_bound, atol=1e-6 * spread)
+    assert np.allclose(costs, problem.evaluate(z, Y, theta[:, None] if values else None), atol=1e-6 * spread)
+
+
+def test_a_sample_average_by_hand_costs_no_more_on_average_than_the_decision_at_any_scenario() -> None:
+    case = FIT_CASES["budgets-5"]
+    script, (_, scenarios, theta) = case.script(), case.rows(8)
+    mean = [script.cost(z, scenarios, theta).mean() for z in map(script.solve, [scenarios, *scenarios[:, None]], theta)]
+    assert mean[0] <= min(mean[1:]) + 1e-9
+
+
+def test_fits_by_default_and_by_hand_have_a_row_each_and_keep_their_promise(tmp_path: Path) -> None:
+    small = replace(FIT_CASES["newsvendor-4-n500"], n=160, n_fresh=100)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(FIT_CASES, "small", small)
+        run = measure_fits({"cores": 2}, only=["small"], repeats=1)
+    assert [row.method for row in run.rows] == ["default fit", "prediction + margin", "sample average + margin"]
+    assert all(row.seconds > 0 and row.held > 0.7 and row.cost < row.bound for row in run.rows)
+    text, figures = save_fits(tmp_path, run)
+    assert "sample average" in text.read_text()
+    assert json.loads(figures.read_text())["rows"][0]["ratio"] == 1.0

@@ -111,12 +111,28 @@ Repeats = Annotated[int, typer.Option(min=1, help="Measurements of each case; th
 
 
 @bench.command()
-def fit(out: Out = Path("results"), only: Only = None, against: Against = "", repeats: Repeats = 5) -> None:
-    """CPU seconds of whole fits, sets and plans; --only names a case, such as "fit newsvendor-4".
+def fit(out: Out = Path("results"), only: Only = None, repeats: Repeats = 5) -> None:
+    """CPU seconds of default fits beside scripts that a user would write by hand, and what their bounds are worth.
 
-    Example: polyhedge bench fit --only "fit one-product" --repeats 1
+    Scripts: a forest with a conformal margin on the cost of its decision, and the sample average of each row with the
+    same margin. Bounds, costs and coverage are those of fresh rows. --only names a case, such as newsvendor-4-n500.
+
+    Example: polyhedge bench fit --only readme --repeats 1
     """
-    _waits(("fit",), out, only, against, repeats)
+    from polyhedge_study.commands.tables import show
+    from polyhedge_study.machine import environment
+    from polyhedge_study.speed.fits import FitsRun, fit_grid, measure_fits, save_fits
+
+    def report(run: FitsRun, coming: str) -> None:
+        if coming:
+            say(coming, err=True)
+        if run.rows:
+            save_fits(out, run)
+
+    run = measure_fits(environment(), only=only, repeats=repeats, report=report)
+    show(fit_grid(run), dense=True)
+    for path in save_fits(out, run):
+        say(f"Written: {path}")
 
 
 @bench.command()
