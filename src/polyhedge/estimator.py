@@ -512,7 +512,7 @@ class RobustDecider(SettingsEstimator):
             model = replace(model, record=replace(model.record, details=details))
         monitor.check_stored(model, self._calibrator)
         with solver_of(self):
-            write_model(path, model, trusted, sign, monitor.to_file(self.split, self.random_state, self._state))
+            write_model(path, model, trusted, sign, monitor.continuation(self.split, self.random_state, self._state))
 
     def report(
         self, path: str | Path, X: Any = None, Y: Any = None, *, parameters: Parameters = None, labels: Any = None
@@ -683,8 +683,8 @@ def load(
     >>> bool(np.allclose(ph.load(path).decide(Y).cost_bound, decider.decide(Y).cost_bound))
     True
     """
-    model, template, stored = read_model(path, problem=problem, trusted=trusted, max_bytes=max_bytes, verify=verify)
-    split, seed, state = monitor.from_file(stored, model)
+    model, template, life = read_model(path, problem=problem, trusted=trusted, max_bytes=max_bytes, verify=verify)
+    monitor.check_continuation(life, model)
     calibrator = model.radii.calibrator
     decider = RobustDecider(
         model.problem,
@@ -692,8 +692,8 @@ def load(
         alpha=model.radii.alpha,
         calibration=None if calibrator == Marginal() else calibrator,
         guarantee=model.guarantee,
-        random_state=seed,
-        **({} if split is None else {"split": split}),
+        random_state=life.seed,
+        split=life.split,
     )
-    decider.model_, decider._state = model, state
+    decider.model_, decider._state = model, life.state
     return decider

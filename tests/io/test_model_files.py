@@ -431,6 +431,45 @@ def test_edited_files_with_a_matching_digest_are_refused_with_a_reason(name, pat
         ph.load(path)
 
 
+LIFE = {
+    "a raised alarm without wealth": (set_field("alarm", "raised_at", 3), "is raised if its wealth has reached"),
+    "rows that the alarm has not seen": (set_field("alarm", "n_missed", 7), "must have seen the rows"),
+    "moments that were not": (set_field("alarm", "n_moments", 10**6), "must count misses, moments"),
+    "an alarm of another calibration": (set_field("alarm", "rank", 1), "must belong to the model"),
+    "no alarm": (set_field("monitoring", "alarm", None), "must belong to the model"),
+    "another promise": (set_field("monitoring", "promised", 0.5), "must belong to the model"),
+    "a radius for no row": (set_field("monitoring", "missed", {"$array": "arrays/0.npy"}), "is missing|must be"),
+    "keys that are no texts": (set_field("monitoring state", "keys", [1]), "must be str"),
+    "an unknown split": (set_field("continuation", "split", "magic"), "split must be 'time'"),
+    "shares without an end": (set_field("time split", "shares", [0.5, 0.5, float("inf")]), "finite shares"),
+    "a gap of nothing": (set_field("time split", "gap", {}), "gap must be a number with a unit"),
+    "starts that are no times": (set_field("time split", "starts", [[], []]), "must be two times|must be texts"),
+    "times of rows": (set_field("time split", "times", [1, 2]), "must not hold the times"),
+    "a negative seed": (set_field("continuation", "seed", -1), "The seed must be"),
+    "no state": (set_item("life", value=None), "what its decider goes on with"),
+}
+
+
+@pytest.fixture(scope="module")
+def monitored(tmp_path_factory):
+    """The file of a decider that has seen outcomes."""
+    path = tmp_path_factory.mktemp("life") / "model.polyhedge"
+    split = ph.data.TimeSplit(times=np.arange(160.0), gap=2)
+    decider = ph.RobustDecider(LINEAR, "precomputed", learner=BOX, split=split, random_state=0).fit(Y * 0.8, Y)
+    decider.update(Y[:60] * 0.7, Y[:60])
+    decider.save(path)
+    return path
+
+
+@pytest.mark.parametrize("name", LIFE)
+def test_a_monitoring_state_that_no_decider_can_have_is_refused(name, path, monitored):
+    change, message = LIFE[name]
+    path.write_bytes(monitored.read_bytes())
+    rewritten(path, change)
+    with pytest.raises(ph.ModelFileError, match=message):
+        ph.load(path)
+
+
 def test_edited_files_without_a_matching_digest_are_refused(path):
     fitted().save(path, {"promise": 0.9})
     members = members_of(path)

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from polyhedge._support.alignment import check_same_rows, column_of, is_missing
 from polyhedge._support.frames import as_pandas
+from polyhedge._support.stored import stored
 from polyhedge.data.splits import IndexArray, Split, halve_rows, last_times, partition_rows
 
 __all__ = ["GroupSplit", "TimeSplit"]
@@ -35,6 +36,7 @@ _LONGEST = 2**62
 _MONTHS = {"M": 1, "Y": 12}
 
 
+@stored("time split")
 @dataclass(frozen=True)
 class TimeSplit:
     """The oldest rows train, later ones learn, the newest calibrate; rows of one time stay together.
@@ -156,6 +158,7 @@ class TimeSplit:
         return rows[times[rows] < times[later].min() - gap] if gap and len(later) else rows
 
 
+@stored("group split")
 @dataclass(frozen=True)
 class GroupSplit:
     """Rows with one value in a column are near-copies: they stay in one part, and the radius counts them once.

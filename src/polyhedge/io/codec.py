@@ -156,8 +156,11 @@ class Decoder:
 
     def first(self, cls: type[Any]) -> dict[str, Any] | None:
         """The fields, not decoded yet, of the first object of a class; None without one."""
-        states = (state for known, state in map(self._record, self.records) if known.cls is cls)
-        return next(states, None)
+        known = stored_class(cls)
+        record = next(
+            (one for one in self.records if known and isinstance(one, list) and one[:1] == [known.name]), None
+        )
+        return None if record is None else self._record(record)[1]
 
     def class_of(self, item: Any) -> type[Any]:
         """The class of the object that a value refers to."""

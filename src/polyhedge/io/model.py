@@ -42,7 +42,7 @@ def write_model(
     model: Model,
     trusted: Sequence[str] = (),
     sign: Key | None = None,
-    life: Mapping[str, Any] | None = None,
+    life: Any = None,
 ) -> None:
     """Write a model file, whole or not at all, and only if what is read back decides as the model does.
 
@@ -52,7 +52,7 @@ def write_model(
     model : what to write.
     trusted : names of types in the predictor that are stored through skops; whoever reads the file must trust them too.
     sign : private key; None for a file that is not signed.
-    life : what its decider goes on with: `read_model` gives it back as it is, and whoever uses it checks it.
+    life : what its decider goes on with, an object of a stored class.
     """
     predictor, members = store_predictor(model.family.predictor, trusted)
     values = {
@@ -63,7 +63,7 @@ def write_model(
         "problem": _problem_state(model.problem),
         "predictor": predictor,
         "model": model,
-        "life": dict(life or {}),
+        "life": life,
     }
     text, arrays = encode(values, {"problem": model.problem, "predictor": model.family.predictor})
     members.update({"model.json": text, **arrays})
@@ -88,7 +88,7 @@ def read_model(
     max_bytes: int = MAX_BYTES,
     verify: Key | Sequence[Key] | None = None,
 ) -> tuple[Model, Any, Any]:
-    """Read a model file: the model, what `RobustDecider` takes as its predictor, and what it goes on with, unchecked.
+    """Read a model file: the model, what `RobustDecider` takes as its predictor, and what it goes on with.
 
     `ModelFileError` where the file is not what `write_model` wrote.
 

@@ -17,7 +17,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from polyhedge._support.validation import Array, check_count
+from polyhedge._support.stored import stored
+from polyhedge._support.validation import Array
 
 _MULTIPLES = np.array([1.5, 2.0, 3.0, 5.0])
 """How many times more often bounds may fail after a change: from what hundreds of rows show to what ten do."""
@@ -25,6 +26,7 @@ _EVERY = 50
 """Rows between the moments at which a change is suspected to begin."""
 
 
+@stored("alarm")
 @dataclass(frozen=True, eq=False)
 class Alarm:
     """Wealth of bets that bounds have begun to fail.
@@ -57,11 +59,20 @@ class Alarm:
     highest: float = 1.0
     raised_at: int | None = None
 
+    def __post_init__(self) -> None:
+        if not 0 < self.rate < 1:
+            raise ValueError(f"rate must lie strictly between 0 and 1, got {self.rate!r}: the chance of a false alarm.")
+        has_counts = 0 <= self.n_missed <= self.n and self.n_moments == -(-self.n // _EVERY)
+        if not has_counts or not (self.raised_at is None or 1 <= self.raised_at <= self.n):
+            raise ValueError("An alarm must count misses, moments and the row that raised it among its rows.")
+        if self.wealth.shape != _MULTIPLES.shape or not (self.wealth >= 0).all() or not self.highest >= 1:
+            raise ValueError("An alarm must have a wealth of at least 0 for each bet, and 1 at its highest.")
+        if self.is_raised != (self.highest >= 1 / self.rate):
+            raise ValueError("An alarm is raised if its wealth has reached the inverse of its rate, and only then.")
+
     @classmethod
     def of(cls, n_calibrate: int, rank: int, rate: float = 0.01) -> Self:
         """Before any row."""
-        if not 0 < rate < 1:
-            raise ValueError(f"rate must lie strictly between 0 and 1, got {rate!r}: the chance of a false alarm.")
         return cls(n_calibrate, rank, rate, np.zeros(len(_MULTIPLES)))
 
     @property
@@ -84,19 +95,6 @@ class Alarm:
             raised = n if raised is None and highest >= 1 / self.rate else raised
         return replace(
             self, wealth=wealth, n_moments=n_moments, n=n, n_missed=n_missed, highest=highest, raised_at=raised
-        )
-
-    def restored(self, missed: ArrayLike, wealth: Array, highest: float, raised_at: Any) -> Self:
-        """After these rows, with the wealth that a file has stored; a ValueError if no alarm can have it."""
-        n = np.size(missed)
-        is_row = raised_at is None or 1 <= check_count(raised_at, "raised_at", minimum=1) <= n
-        if wealth.shape != self.wealth.shape or not (wealth >= 0).all() or not highest >= 1 or not is_row:
-            raise ValueError("the alarm's wealth is none that an alarm can have")
-        if (raised_at is not None) != (highest >= 1 / self.rate):
-            raise ValueError("the alarm is raised if its wealth has reached the inverse of its rate, and only then")
-        moments, n_missed = -(-n // _EVERY), int(np.sum(missed))
-        return replace(
-            self, wealth=wealth, n_moments=moments, n=n, n_missed=n_missed, highest=highest, raised_at=raised_at
         )
 
     def _payoff(self, n: int, n_missed: int, miss: bool) -> Array:

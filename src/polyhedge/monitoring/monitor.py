@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from polyhedge._support.alignment import check_same_rows, row_keys
+from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, Mask, check_count
 from polyhedge.calibration import conformal_rank
 from polyhedge.data import GroupSplit, TimeSplit, digest_rows
@@ -27,6 +27,7 @@ from polyhedge.monitoring.alarm import Alarm, alarm_for
 from polyhedge.rows import Rows, n_rows_of, one_row
 
 
+@stored("monitoring", unbounded=("radii",))
 @dataclass(frozen=True, eq=False)
 class Monitoring:
     """Coverage since `fit`, `recalibrate` or `refresh`.
@@ -46,6 +47,13 @@ class Monitoring:
     promised: float
     alarm: Alarm | None
     was_recomputed: bool = False
+
+    def __post_init__(self) -> None:
+        if self.missed.ndim != 1 or self.missed.shape != self.radii.shape or np.isnan(self.radii).any():
+            raise ValueError("Rows that were monitored must each have a radius.")
+        bounded = self.missed[self.has_bound]
+        if self.alarm is not None and (self.alarm.n, self.alarm.n_missed) != (len(bounded), int(bounded.sum())):
+            raise ValueError("An alarm must have seen the rows that were monitored.")
 
     @classmethod
     def of(cls, model: Model) -> Monitoring:
@@ -185,6 +193,7 @@ def _one_a_row(values: ArrayLike, n: int, must: str, *, has_nan: bool = False) -
     return array
 
 
+@stored("monitoring state", transient=("fed",))
 @dataclass(frozen=True, eq=False)
 class MonitoringState:
     """What a decider knows of outcomes since calibration.
@@ -293,104 +302,64 @@ def check_stored(model: Model, calibrator: Any) -> None:
         )
 
 
-def to_file(split: Any, random_state: Any, state: MonitoringState) -> dict[str, Any]:
-    """Split, seed and monitoring state as numbers, texts, lists and finite arrays.
+@stored("continuation")
+@dataclass(frozen=True, eq=False)
+class Continuation:
+    """What a decider goes on with after it was loaded.
 
-    Times that a split was given belong to rows of the fit and are left out: `refresh` asks for those of its own rows.
-    A generator has no seed: then none is stored.
+    Attributes
+    ----------
+    split : how `refresh` splits rows; shares for a split that is not one of this library.
+    seed : of `refresh`; None for a generator, which has none.
+    state : coverage since calibration.
     """
+
+    split: TimeSplit | GroupSplit | tuple[float, ...] | str
+    seed: int | None
+    state: MonitoringState
+
+    def __post_init__(self) -> None:
+        if self.seed is not None:
+            check_count(self.seed, "The seed", minimum=0)
+        if isinstance(self.split, str):
+            if self.split != "time":
+                raise ValueError(f"A split must be 'time', shares or an object, got {self.split[:40]!r}.")
+        else:
+            shares = self.split if isinstance(self.split, tuple) else self.split.shares
+            if len(shares) not in (3, 4) or not np.isfinite(shares).all():
+                raise ValueError("A split must have three or four finite shares.")
+        if isinstance(self.split, TimeSplit):
+            if not all(type(start) in (str, int, float) for start in self.split.starts or ()):
+                raise ValueError("The starts of a split must be texts or numbers.")
+            if self.split.times is not None and len(self.split.times):
+                raise ValueError("A file must not hold the times of rows.")
+
+
+def continuation(split: Any, random_state: Any, state: MonitoringState) -> Continuation:
+    """What a file holds for a decider. Times of rows are left out: `refresh` asks for those of its own rows."""
     is_seed = isinstance(random_state, Integral) and not isinstance(random_state, bool)
-    monitored = None
-    if state.monitoring is not None:
-        is_finite, alarm = np.isfinite(state.monitoring.radii), state.monitoring.alarm
-        monitored = {
-            "missed": state.monitoring.missed.astype(np.int64),
-            "radii": np.where(is_finite, state.monitoring.radii, 0.0),
-            "infinite": np.where(is_finite, 0, np.sign(state.monitoring.radii)).astype(np.int64),
-            "was_recomputed": bool(state.monitoring.was_recomputed),
-            "alarm": None if alarm is None else [alarm.wealth.tolist(), float(alarm.highest), alarm.raised_at],
-        }
-    return {
-        "split": _split_to_file(split),
-        "seed": int(random_state) if is_seed else None,
-        "monitored": monitored,
-        "keys": sorted(state.keys),
-        "is_unlogged": state.is_unlogged,
-    }
+    if isinstance(split, TimeSplit):
+        starts = None if split.starts is None else tuple(map(_plain, split.starts))
+        times = () if split.times is not None and split.column is None else None
+        split = replace(split, column=_plain(split.column), times=times, starts=starts, gap=_plain(split.gap))
+    elif isinstance(split, GroupSplit):
+        split = replace(split, column=_plain(split.column))
+    elif not isinstance(split, str):
+        is_shares = isinstance(split, (tuple, list, np.ndarray))
+        split = tuple(map(float, split if is_shares else GroupSplit.shares))
+    return Continuation(split, int(random_state) if is_seed else None, state)
 
 
-def from_file(stored: Any, model: Model) -> tuple[Any, int | None, MonitoringState]:
-    """The split, the seed and the state that `to_file` was given; a ModelFileError if a file holds anything else."""
-    if not isinstance(stored, dict):
-        raise ModelFileError("The monitoring state of a decider must be a dictionary.")
-    try:
-        keys, is_unlogged, seed = stored["keys"], stored["is_unlogged"], stored["seed"]
-        if not all(isinstance(key, str) for key in keys) or type(is_unlogged) is not bool:
-            raise ModelFileError("The rows that were fed must have names that are texts.")
-        monitoring = None if stored["monitored"] is None else _monitoring_from_file(stored["monitored"], model)
-        seed = None if seed is None else check_count(seed, "The seed", minimum=0)
-        state = MonitoringState(monitoring, frozenset(keys), None, is_unlogged)
-        return _split_from_file(stored["split"]), seed, state
-    except ModelFileError:
-        raise
-    except Exception as error:  # edited content fails wherever it is first used
-        raise ModelFileError(f"The monitoring state of the decider is not as expected: {error}") from error
-
-
-def _monitoring_from_file(stored: Mapping[str, Any], model: Model) -> Monitoring:
-    missed, radii, infinite = (
-        _vector(stored[name], kind) for name, kind in (("missed", "i"), ("radii", "f"), ("infinite", "i"))
-    )
-    if not len(missed) == len(radii) == len(infinite):
-        raise ModelFileError("Rows that were monitored must each have a radius.")
-    if not (np.isin(missed, (0, 1)).all() and np.isin(infinite, (-1, 0, 1)).all()):
-        raise ModelFileError("Whether a row was covered must be 0 or 1, and the sign of an infinite radius -1, 0 or 1.")
-    begun, alarm = Monitoring.of(model), stored["alarm"]
-    if (begun.alarm is None) != (alarm is None):
-        raise ModelFileError("A model has an alarm if its coverage has an exact distribution, and only then.")
-    if alarm is not None and begun.alarm is not None:
-        wealth = np.array(_numbers(alarm[0]))
-        alarm = begun.alarm.restored(missed[infinite == 0].astype(bool), wealth, float(alarm[1]), alarm[2])
-    held_to = np.where(infinite == 0, radii, np.copysign(math.inf, infinite))
-    return Monitoring(missed.astype(bool), held_to, begun.promised, alarm, stored["was_recomputed"] is True)
-
-
-def _split_to_file(split: Any) -> dict[str, Any] | None:
-    """None for a split that is not one of this library."""
-    if isinstance(split, str):
-        return {"kind": "time"}
-    if type(split) is GroupSplit:
-        return {"kind": "groups", "column": _plain(split.column), "shares": list(map(float, split.shares))}
-    if type(split) is TimeSplit:
-        return {
-            "kind": "time split",
-            "column": _plain(split.column),
-            "has_times": split.times is not None,
-            "shares": list(map(float, split.shares)),
-            "starts": None if split.starts is None else [_plain(start) for start in split.starts],
-            "gap": _plain(split.gap),
-        }
-    is_shares = isinstance(split, (tuple, list, np.ndarray))
-    return {"kind": "shares", "shares": list(map(float, split))} if is_shares else None
-
-
-def _split_from_file(stored: Any) -> Any:
-    kind = None if stored is None else stored["kind"]
-    if kind is None or kind == "time":
-        return kind
-    shares = tuple(_numbers(stored["shares"]))
-    if len(shares) not in (3, 4) or not all(map(math.isfinite, shares)):
-        raise ModelFileError("A split must have three or four finite shares.")
-    if kind == "shares":
-        return shares
-    if kind == "groups":
-        return GroupSplit(_of_type(stored["column"], str, int), shares)
-    if kind != "time split":
-        raise ModelFileError(f"The file has a split of the kind {str(kind)[:40]!r}, which is not known.")
-    column = None if stored["column"] is None else _of_type(stored["column"], str, int)
-    starts = None if stored["starts"] is None else tuple(_of_type(one, str, int, float) for one in stored["starts"])
-    times = () if stored["has_times"] is True and column is None else None
-    return TimeSplit(column, times, shares, starts, _of_type(stored["gap"], str, int, float))
+def check_continuation(life: Any, model: Model) -> None:
+    """Raise unless a file holds a monitoring state that its model can have."""
+    if not isinstance(life, Continuation):
+        raise ModelFileError("The file must hold what its decider goes on with: split, seed and monitoring state.")
+    monitoring, begun = life.state.monitoring, Monitoring.of(model)
+    if monitoring is None:
+        return
+    alarms = [None if one is None else (one.n_calibrate, one.rank, one.rate) for one in (monitoring.alarm, begun.alarm)]
+    if monitoring.promised != begun.promised or alarms[0] != alarms[1]:
+        raise ModelFileError("The monitoring state must belong to the model: its level and its alarm do not.")
 
 
 def _plain(value: Any) -> Any:
@@ -400,21 +369,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (np.integer, np.floating)):
         return value.item()
     return value if value is None or isinstance(value, (int, float, str)) else str(np.datetime64(value, "us"))
-
-
-def _of_type(value: Any, *types: type) -> Any:
-    if type(value) not in types:
-        raise ModelFileError(f"A column must be a name or a number, and a time too, got {str(value)[:80]!r}.")
-    return value
-
-
-def _numbers(values: Any) -> list[float]:
-    if not isinstance(values, list) or not all(type(value) in (int, float) for value in values):
-        raise ModelFileError(f"Expected a list of numbers, got {str(values)[:80]!r}.")
-    return [float(value) for value in values]
-
-
-def _vector(values: Any, kind: str) -> Array:
-    if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype.kind != kind:
-        raise ModelFileError("Monitoring must be stored in arrays with one entry a row.")
-    return values
