@@ -30,7 +30,7 @@ from polyhedge.decisions import Decisions
 from polyhedge.diagnostics import diagnostics_of_evaluation, fresh_rows_diagnostic, warn_of
 from polyhedge.distributed import decide_frame, is_dask_frame
 from polyhedge.evaluation import Evaluation, RowMeasures, by_group
-from polyhedge.fitting import CAUTION, LearningInterrupted, fit
+from polyhedge.fitting import CAUTION, fit
 from polyhedge.io import MAX_BYTES, Key, read_model, write_model
 from polyhedge.learners import Learner, LearnResult
 from polyhedge.model import Model, guarantee_of, promised_by, summary_of
@@ -175,8 +175,7 @@ class RobustDecider(SettingsEstimator):
     ) -> Self:
         """Split the rows, train the predictor, develop the policy or learn the set, and calibrate its radius.
 
-        Ctrl-C raises KeyboardInterrupt and leaves a decider without a radius. While a set is learned, `learn_result_`
-        then has the best set so far; a learner that says `keep_interrupted` has that set calibrated instead.
+        Ctrl-C raises KeyboardInterrupt and leaves a decider without a radius.
 
         Parameters
         ----------
@@ -198,13 +197,9 @@ class RobustDecider(SettingsEstimator):
         """
         for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
             delattr(self, name)  # no part of an earlier fit may stay with parts of this one
-        self._fit_has_begun, self._interrupted_result, self._state = True, None, MonitoringState()
+        self._fit_has_begun, self._state = True, MonitoringState()
         with log_lines(verbose), bar("fitting", progress), solver_of(self):
-            try:
-                fitted = fit(self, X, Y, (train, learn, calibrate), groups, parameters, sample_weight)
-            except LearningInterrupted as interrupted:
-                self._interrupted_result = interrupted.result
-                raise
+            fitted = fit(self, X, Y, (train, learn, calibrate), groups, parameters, sample_weight)
         self._take_over(fitted.model)
         self._prepared_from, self.diagnostics_ = self.calibration, fitted.diagnostics
         warn_of(fitted.diagnostics)
@@ -557,8 +552,8 @@ class RobustDecider(SettingsEstimator):
 
     @property
     def learn_result_(self) -> LearnResult:
-        """The learner's certificate; also that of a fit that was interrupted."""
-        result = vars(self).get("_interrupted_result") or self._model.record.learn_result
+        """The learner's certificate."""
+        result = self._model.record.learn_result
         if result is None:
             self._sets("learn_result_")
             raise AttributeError("There is no learn_result_: this decider came from a file that holds none.")
@@ -609,7 +604,6 @@ class RobustDecider(SettingsEstimator):
         what = "This RobustDecider is not fitted yet"
         if getattr(self, "_fit_has_begun", False):
             what = "The last fit of this RobustDecider was interrupted or failed before it had a radius"
-            what += "; learn_result_ has the set it had found" if hasattr(self, "learn_result_") else ""
         raise NotFittedError(f"{what}. Call fit(X, Y) before {method}.")
 
     def _sets(self, name: str, error: type[Exception] = AttributeError) -> LearnedSet:

@@ -75,14 +75,6 @@ class Fitted:
     diagnostics: tuple[Diagnostic, ...]
 
 
-class LearningInterrupted(KeyboardInterrupt):
-    """Ctrl-C while a set was learned; `result` has the best set so far."""
-
-    def __init__(self, result: LearnResult) -> None:
-        super().__init__("fit was interrupted: learn_result_ has the best set so far, without a radius.")
-        self.result = result
-
-
 def fit(
     settings: Any,
     X: Any,
@@ -357,8 +349,6 @@ def _learn_set(settings: Any, problem: DecisionProblem, chosen: ChosenPredictor,
     samples = Samples(own.Y - centers, centers, learned_at, settings.alpha)
     with one_blas_thread():
         result, spread = learn_with_spread(_Checked(learner), samples, own.features, seed=seed, groups=own.groups)
-    if result.interrupted and not learner.needs.keep_interrupted:
-        raise LearningInterrupted(result)
     sets = LearnedSet(problem, predictor, result.set, spread)
     ties = LeastMean.of(problem, sets.around(centers, own.features).residuals(own.Y))
     return Developed(replace(sets, ties=ties), len(learn_rows), calibrate_rows, reference, result)

@@ -12,30 +12,19 @@ from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
-from typer.testing import CliRunner
 
 import polyhedge as ph
 from polyhedge import Polyhedron
-from polyhedge.app import cli
 from polyhedge.app.report.facets import promise_in_words
 from polyhedge.app.report.model import model_report
 from polyhedge.app.rows import order_outcomes
 from polyhedge.learners import (
-    Auto,
-    Certified,
     Descent,
     LearnResult,
     Needs,
     OneSidedBox,
-    Pinball,
-    RotatedBoxGrid,
     Samples,
-    Scenario,
-    Spread,
-    auto,
 )
-from polyhedge.learners.exact.selection import FixedDirectionSearch, SelectionSearch
-from polyhedge.learners.paper import pinball
 from polyhedge.plots.sets import name_outcomes
 from polyhedge.predictors.raw_columns import Column, Schema
 from polyhedge.predictors.selection import make_predictor
@@ -395,51 +384,16 @@ def interrupt_at_call(monkeypatch, owner, name, number):
     monkeypatch.setattr(owner, name, interrupted)
 
 
-LEARNERS = {
-    "descent": (Descent(n_steps=20, starts=("one-sided",)), Samples, "facet_gradient", 5),
-    "grid": (RotatedBoxGrid(n_angles=3, n_aspects=3), Samples, "value", 4),
-    "pinball": (Pinball(n_steps=20), pinball, "surrogate_gradient", 5),
-    "scenario": (Scenario(), FixedDirectionSearch, "_search", 1),
-    "auto": (Auto(n_folds=2), Samples, "cost_at", 40),
-    "certified": (Certified(OneSidedBox()), auto, "lower_bound", 1),
-    "with a spread": (Scaled(), Spread, "fit", 2),
-}
-NEWSVENDOR = ph.problems.simplex_newsvendor(1.0, 2.0, 2)
-
-
 class TestInterrupts:
-    @pytest.mark.parametrize("kind", LEARNERS)
-    def test_ctrl_c_while_learning_reaches_the_caller_and_leaves_no_radius(self, kind, monkeypatch):
-        learner, owner, name, number = LEARNERS[kind]
-        robust = ph.RobustDecider(NEWSVENDOR, "precomputed", learner=OneSidedBox(), random_state=0)
-        robust.fit(CENTERS + 50.0, Y + 50.0)
-        robust.set_params(learner=learner)
-        interrupt_at_call(monkeypatch, owner, name, number)
-        with pytest.raises(KeyboardInterrupt, match="learn_result_ has the best set so far"):
-            robust.fit(np.tile(CENTERS + 50.0, (4, 1)), np.tile(Y + 50.0, (4, 1)), groups=np.arange(480))
-        assert robust.learn_result_.status is ph.Status.STOPPED_EARLY
-        assert robust.learn_result_.set.is_bounded
+    def test_ctrl_c_while_learning_reaches_the_caller_and_leaves_no_radius(self, monkeypatch):
+        robust = ph.RobustDecider(LINEAR, "precomputed", learner=OneSidedBox(), random_state=0).fit(CENTERS, Y)
+        robust.set_params(learner=Descent(n_steps=20, starts=("one-sided",)))
+        interrupt_at_call(monkeypatch, Samples, "facet_gradient", 5)
+        with pytest.raises(KeyboardInterrupt):
+            robust.fit(CENTERS, Y)
         assert not hasattr(robust, "radius_")
-        for method in (robust.decide, robust.region, robust.centers):
-            with pytest.raises(NotFittedError, match=r"interrupted or failed .* radius; learn_result_ has"):
-                method(CENTERS)
         with pytest.raises(NotFittedError, match="is not fitted"):
             check_is_fitted(robust)
-
-    @pytest.mark.parametrize("kind", [kind for kind in LEARNERS if kind != "with a spread"])
-    def test_a_learner_called_directly_returns_its_best_set_with_its_status(self, kind, monkeypatch):
-        learner, owner, name, number = LEARNERS[kind]
-        interrupt_at_call(monkeypatch, owner, name, number)
-        result = learner.learn(Samples(Y - CENTERS, CENTERS, NEWSVENDOR, 0.1), 0)
-        assert result.status is ph.Status.STOPPED_EARLY
-        assert result.interrupted
-
-    def test_a_search_for_a_selection_tells_that_it_was_interrupted(self, monkeypatch):
-        interrupt_at_call(monkeypatch, SelectionSearch, "_search", 1)
-        sample = np.random.default_rng(1).normal(size=(2, 30, 3))
-        result = Scenario().learn(Samples(*sample, ph.problems.simplex_linear([0.0, 0.0, 0.0]), 0.1))
-        assert result.interrupted
-        assert result.status is ph.Status.STOPPED_EARLY
 
     def test_an_interrupt_outside_the_learner_leaves_nothing_of_an_earlier_fit(self, monkeypatch):
         robust = decider(predictor=LinearRegression()).fit(X_FRAME, Y_FRAME)
@@ -454,13 +408,6 @@ class TestInterrupts:
             robust.set_params(learner=Given()).fit(CENTERS, Y)
         assert not hasattr(robust, "radius_")
 
-    def test_a_learner_that_keeps_what_an_interrupt_left_is_calibrated(self, monkeypatch):
-        learner = Certified(Descent(n_steps=20, starts=("one-sided",)), keep_interrupted=True)
-        interrupt_at_call(monkeypatch, Samples, "facet_gradient", 5)
-        robust = ph.RobustDecider(LINEAR, "precomputed", learner=learner, random_state=0).fit(CENTERS, Y)
-        assert robust.learn_result_.interrupted
-        assert np.isfinite(robust.decide(CENTERS).cost_bound).all()
-
 
 class Given:
     """A learner that has learned already."""
@@ -470,25 +417,6 @@ class Given:
     def learn(self, samples, random_state=None):
         shape = Polyhedron([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]], np.zeros(4))
         return LearnResult(shape, 0.0, ph.Status.OPTIMAL, 0.0)
-
-
-@pytest.mark.parametrize("kept", [False, True])
-def test_the_command_line_saves_an_interrupted_model_only_where_asked(kept, monkeypatch, tmp_path):
-    rows = pd.concat([X_FRAME, Y_FRAME], axis=1)
-    rows.to_csv(tmp_path / "history.csv", index=False)
-    (tmp_path / "p.py").write_text("import polyhedge as ph\nproblem = ph.problems.simplex_linear([0.0, 0.0])\n")
-    interrupt_at_call(monkeypatch, Samples, "cost_at", 40)
-    arguments = ["fit", tmp_path / "history.csv", "--problem", f"{tmp_path}/p.py:problem"]
-    arguments += ["--outcomes", "heating,cooling", "--predictor", "linear", "--alpha", "0.2", "--guarantee", "outcome"]
-    arguments += ["--out", tmp_path / "m.polyhedge", *(["--keep-interrupted"] if kept else [])]
-    done = CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
-    assert done.exit_code == 4, done.output
-    assert (tmp_path / "m.polyhedge").exists() is kept
-    if kept:
-        assert ph.inspect_model(tmp_path / "m.polyhedge").learning["status"] == "stopped early"
-        assert np.isfinite(ph.inspect_model(tmp_path / "m.polyhedge").radius)
-    else:
-        assert "--keep-interrupted" in done.stderr
 
 
 @pytest.mark.parametrize("missing", [np.nan, None, pd.NaT, pd.NA], ids=str)

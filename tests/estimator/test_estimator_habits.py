@@ -140,20 +140,6 @@ def test_wrong_shares_are_called_shares_and_quoted_as_numbers():
         decider(split=(0.5, 0.5, 0.5)).fit(X, Y)
 
 
-@pytest.mark.needs("matplotlib")
-def test_a_region_of_one_outcome_is_drawn_as_a_band():
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    robust = ph.RobustDecider(ph.problems.newsvendor(1.0, [4.0]), "precomputed", learner=QUICK, random_state=0)
-    demand = np.random.default_rng(0).uniform(5.0, 9.0, (200, 1))
-    region = robust.fit(demand * 0 + 7.0, demand).region([7.0])
-    ax = region.plot()
-    low, high = ax.patches[0].get_x(), ax.patches[0].get_x() + ax.patches[0].get_width()
-    assert low < 7.0 < high
-    assert region.contains(np.array([[low + 1e-9], [high - 1e-9]])).all()
-
-
 def test_a_bar_is_drawn_where_somebody_looks_and_leaves_nothing_behind():
     logger, screen = logging.getLogger("polyhedge"), io.StringIO()
     before = logger.level, list(logger.handlers)

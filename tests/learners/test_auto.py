@@ -1,6 +1,5 @@
 """The default learner: what it looks at, what it says, and that it takes every problem."""
 
-import itertools
 from dataclasses import replace
 from functools import cache, partial
 
@@ -14,7 +13,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 import polyhedge as ph
 import shared
-from polyhedge.learners import Auto, Descent, OneSidedBox, Samples, auto, learn_with_spread, lower_bound
+from polyhedge.learners import Auto, Descent, OneSidedBox, Samples, learn_with_spread, lower_bound
 from polyhedge.learners.auto import _CrossFit, half_way
 from polyhedge.learners.cross_fit import StopSelection, cross_validated
 from polyhedge.robust import decide
@@ -177,7 +176,6 @@ def test_the_least_penalised_score_is_chosen_and_the_simplest_of_those_that_tie(
     [
         (ValueError("no"), ["a", "c"], ("b",), ""),
         (StopSelection("out of time"), ["a"], (), "out of time"),
-        (KeyboardInterrupt(), ["a"], (), "interrupted"),
     ],
 )
 def test_a_selection_without_a_candidate_compares_the_others(error, scored, failed, stopped):
@@ -195,58 +193,6 @@ def test_a_candidate_must_lead_by_more_than_the_complexity_penalty():
     assert chosen(NEWSVENDOR).detail.startswith("chose smooth descent")
     strict = Auto(complexity_penalty=1e3).learn(Samples(*learning_data(), NEWSVENDOR, 0.1), 0)
     assert strict.detail.startswith("chose one-sided box")
-
-
-def interrupt_at_call(monkeypatch, owner, name, number):
-    """Ctrl-C in the middle of the given call of a function; returns the counter of the calls."""
-    calls, real = itertools.count(1), getattr(owner, name)
-
-    def interrupted(*args, **kwargs):
-        if next(calls) == number:
-            raise KeyboardInterrupt
-        return real(*args, **kwargs)
-
-    monkeypatch.setattr(owner, name, interrupted)
-    return calls
-
-
-@cache
-def calls_of(name):
-    """How often the default learner calls this method of its samples until it is done."""
-    with pytest.MonkeyPatch.context() as patch:
-        calls = interrupt_at_call(patch, Samples, name, 0)
-        Auto().learn(Samples(*learning_data(), LINEAR, 0.1), 0)
-        return next(calls) - 1
-
-
-@pytest.mark.parametrize("share", [0.02, pytest.param(0.3, marks=pytest.mark.slow), 0.7, 1.0])
-@pytest.mark.parametrize("name", ["cost_at", "radius", "facet_gradient"])
-def test_ctrl_c_at_any_time_gives_a_whole_valid_set_with_its_status(monkeypatch, name, share):
-    residuals, centers = learning_data()
-    with monkeypatch.context() as patch:
-        interrupt_at_call(patch, Samples, name, int(np.ceil(share * calls_of(name))))
-        result = Auto().learn(Samples(residuals, centers, LINEAR, 0.1), 0)
-    assert_whole_valid_set_of_an_interrupted_run(result, residuals, centers)
-
-
-def test_ctrl_c_while_certifying_keeps_the_learned_set(monkeypatch):
-    residuals, centers = learning_data(n=150)
-    whole = Auto().learn(Samples(residuals, centers, LINEAR, 0.1), 0)
-    assert np.isfinite(whole.lower_bound)
-    interrupt_at_call(monkeypatch, auto, "lower_bound", 1)
-    result = Auto().learn(Samples(residuals, centers, LINEAR, 0.1), 0)
-    assert_whole_valid_set_of_an_interrupted_run(result, residuals, centers)
-    np.testing.assert_array_equal(result.set.W, whole.set.W)
-    assert result.lower_bound == -np.inf
-
-
-def assert_whole_valid_set_of_an_interrupted_run(result, residuals, centers):
-    objective = Samples(residuals, centers, LINEAR, 0.1)
-    assert result.status is Status.STOPPED_EARLY
-    assert result.interrupted
-    assert result.set.is_bounded
-    assert objective.radius(result.set) == pytest.approx(0.0, abs=1e-8)
-    assert result.objective >= objective.nominal_cost
 
 
 def test_out_of_fold_residuals_of_training_rows_join_the_learning_rows():

@@ -10,7 +10,6 @@ import polyhedge as ph
 import shared
 from polyhedge.learners import Learner, Samples
 from polyhedge.learners.one_sided_box import OneSidedBox, harmful_sides
-from polyhedge.learners.paper import boxes as module
 from polyhedge.learners.paper.boxes import (
     MinVolume,
     PcaBox,
@@ -130,25 +129,6 @@ def _simplex_worst_case(vertices, centers):
     t = np.concatenate([[0.0, 1.0], crossings[(crossings > 0) & (crossings < 1)]])
     z = np.column_stack([t, 1 - t])
     return ((z @ vertices.T).max(axis=1) + centers @ z.T).min(axis=1).mean()
-
-
-@pytest.mark.parametrize("after", [0, 1, 5])
-@pytest.mark.parametrize("learner", GRIDS, ids=str)
-def test_interrupted_grid_returns_the_best_box_so_far_with_its_status(monkeypatch, learner, after):
-    objective, calls = linear_objective(), []
-
-    def interrupt(objective, shape):
-        calls.append(None)
-        if len(calls) == after + 1:
-            raise KeyboardInterrupt
-        return at_learning_radius(objective, shape)
-
-    monkeypatch.setattr(module, "at_learning_radius", interrupt)
-    result = learn(learner, objective)
-    assert result.status is Status.STOPPED_EARLY
-    assert len(result.trace) == after
-    assert result.set.contains(objective.residuals, 1e-9).sum() >= objective.rank
-    assert np.isfinite(result.objective)
 
 
 @pytest.mark.parametrize("learner_type", [MinVolume, RotatedBoxGrid])

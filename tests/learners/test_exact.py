@@ -72,17 +72,6 @@ def test_the_certified_bound_of_one_context_equals_brute_force(name):
     assert bound.upper == pytest.approx(expected, abs=2e-6)
 
 
-@pytest.mark.parametrize("name", ["simplex, d=3", "quadratic, d=3"])
-def test_the_value_at_risk_program_agrees_with_the_general_search(name):
-    d, make = PROBLEMS[name]
-    problem, (residuals, centers) = make(), draw(40, d, 2)
-    bound = lower_bound(Samples(residuals, centers[:1], problem, 0.1))
-    assert "value-at-risk" in bound.detail
-    search = SelectionSearch(Samples(residuals, centers[:1], problem, 0.1), 1e-6, Budget(np.inf)).run()
-    assert bound.lower == pytest.approx(search.lower, abs=2e-6)
-    assert bound.kept.sum() == conformal_rank(40, 0.1)
-
-
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_the_certified_bound_equals_brute_force_over_all_selections(name):
     d, make = PROBLEMS[name]
@@ -253,20 +242,6 @@ def test_removing_a_facet_never_lowers_the_cost_at_a_fixed_radius():
         rest = np.delete(np.arange(shape.n_facets), facet)
         smaller = ph.Polyhedron(shape.W[rest], shape.b[rest])
         assert decide(problem, smaller, 0.0, centers).cost_bound.mean() >= full - 1e-9
-
-
-def test_an_interrupted_search_returns_what_it_has(monkeypatch):
-    problem, (residuals, centers) = PROBLEMS["simplex, d=3"][1](), draw(16, 3, 9)
-
-    def interrupt(self):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(SelectionSearch, "_tighten_integer", interrupt)
-    monkeypatch.setattr(SelectionSearch, "_tighten_continuous", interrupt)
-    bound = lower_bound(Samples(residuals, centers, problem, 0.2))
-    assert bound.status is Status.STOPPED_EARLY
-    assert np.isfinite(bound.upper)
-    assert bound.kept.sum() >= conformal_rank(16, 0.2)
 
 
 @pytest.mark.parametrize("curvature", [0.0, 0.08])

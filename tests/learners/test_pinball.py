@@ -221,25 +221,6 @@ def test_same_seed_gives_the_same_set():
     assert np.array_equal(first.set.b, second.set.b)
 
 
-@pytest.mark.parametrize("after", [0, 1, 20, 45])
-def test_interrupted_pinball_returns_a_valid_set_with_its_status(monkeypatch, after):
-    objective = objective_of(PROBLEMS["linear"]())
-    calls = []
-
-    def interrupt(*args):
-        calls.append(None)
-        if len(calls) > after:
-            raise KeyboardInterrupt
-        return surrogate_gradient(*args)
-
-    monkeypatch.setattr(module, "surrogate_gradient", interrupt)
-    result = QUICK.learn(Samples(objective.residuals, objective.centers, objective.problem, 0.1), random_state=0)
-    assert result.status is Status.STOPPED_EARLY
-    assert result.set.is_bounded
-    assert result.set.contains(objective.residuals, 1e-9).sum() >= objective.rank
-    assert np.isfinite(result.objective)
-
-
 def test_pinball_out_of_time_returns_a_valid_set_with_its_status():
     residuals, centers = learning_data()
     result = Pinball(time_limit=0.0).learn(Samples(residuals, centers, PROBLEMS["linear"](), 0.1), random_state=0)

@@ -338,18 +338,6 @@ def test_near_copies_stay_in_one_fold():
     assert choose_spread(result, objective, X, complexity_penalty=0.7, seed=0, groups=groups)[1] is None
 
 
-def test_ctrl_c_keeps_the_learned_set(monkeypatch):
-    X, objective, result = sample()
-
-    def interrupt(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Spread, "fit", interrupt)
-    kept, spread = choose_spread(result, objective, X, complexity_penalty=0.7, seed=0)
-    assert spread is None
-    assert kept == replace(result, status=Status.STOPPED_EARLY, interrupted=True)
-
-
 def test_after_the_deadline_nothing_is_tried():
     X, objective, result = sample()
     assert choose_spread(result, objective, X, complexity_penalty=0.7, seed=0, deadline=0.0) == (result, None)

@@ -397,22 +397,6 @@ def test_illustrated_outcome_is_within_the_known_support_and_the_bound():
     assert np.isnan(most_expensive_within(problem, z, -99.0, outcomes, np.zeros(0))).all()
 
 
-@pytest.mark.needs("matplotlib")
-def test_region_of_a_guard_is_drawn_within_a_frame(fitted):
-    decider, X, _ = fitted
-    region = decider.region(X[0])
-    assert repr(region) == "<Region: 1 half-space of 2 outcomes, unbounded>"
-    ax = region.plot()
-    assert "unbounded: the region goes on beyond the picture" in [text.get_text() for text in ax.texts]
-    (left, right), (low, high) = ax.get_xlim(), ax.get_ylim()
-    x, y = decider.centers(X[:1])[0]
-    assert left < x < right
-    assert low < y < high
-    drawn = ph.plots.regions(decider, X[0])
-    assert drawn.patches
-    assert "a dear outcome, as an illustration" in [text.get_text() for text in drawn.get_legend().get_texts()]
-
-
 def test_region_of_a_guard_is_cut_by_what_is_known_of_outcomes():
     problem, centers = ph.problems.newsvendor(0.3, 0.7, 2), np.array([[2.0, 3.0]])
     z = np.array([[2.0, 3.0]])

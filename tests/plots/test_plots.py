@@ -18,7 +18,6 @@ from polyhedge_study.nets import ConvexNet
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
-from matplotlib.path import Path  # noqa: E402
 
 FRAME = np.full(2, -50.0), np.full(2, 50.0)
 SHAPES = {
@@ -134,18 +133,6 @@ def test_set_that_is_not_convex_is_drawn_as_it_is() -> None:
     assert not any(path.contains_point((0.0, 0.0)) for path in outlines if len(path.vertices) > 100)
 
 
-def test_region_of_a_union_is_drawn_part_by_part() -> None:
-    ax = ph.Region(DISCS, 0.8, [10.0, 10.0]).plot()
-    points = (8.0, 10.0), (12.0, 10.0), (10.0, 10.0)
-    inside = [any(Path(patch.get_xy()).contains_point(point) for patch in ax.patches) for point in points]
-    assert inside == [True, True, False]
-
-
-def test_balls_of_a_union_that_the_known_support_cuts_off_are_not_drawn() -> None:
-    region = ph.Region(DISCS, 0.8, [0.0, 5.0], support_W=-np.eye(2), support_h=np.zeros(2))
-    assert len(region.plot().patches) == 1
-
-
 def test_first_set_is_filled_and_its_coverage_is_in_the_legend(two) -> None:
     decider, X, Y = two
     ax = ph.plots.residual_set(decider, X, Y, outcome_names=["heating", "cooling"])
@@ -202,40 +189,6 @@ def test_regions_of_several_deciders_share_a_picture(two) -> None:
     text = texts(ph.plots.regions({"one": decider, "other": decider}, X[0]))
     assert "worst outcome, one" in text
     assert "other" in text
-
-
-@pytest.mark.parametrize("shape", [ph.Box([1.0, 1.0]), ph.Ball(2)], ids=["polyhedral", "round"])
-def test_region_cut_to_nothing_says_that_it_is_empty(shape) -> None:
-    region = ph.Region(shape, 1.0, [-9.0, -9.0], support_W=-np.eye(2), support_h=np.zeros(2))
-    assert "empty region" in texts(region.plot())
-
-
-HALF = ph.Polyhedron([[3.0, 4.0]], [0.0])
-
-
-@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
-def test_unbounded_region_is_drawn_within_a_frame_that_shows_its_side_in_every_unit(unit) -> None:
-    region = ph.Region(HALF, 5.0 * unit, [0.0, 0.0])  # its side is one unit away
-    ax = region.plot()
-    assert "unbounded" in texts(ax)
-    (left, right), corners = ax.get_xlim(), ax.patches[0].get_xy()
-    assert 2 * unit < right - left < 20 * unit
-    assert region.contains(corners).all()
-    assert corners.min() < left  # its edge is not taken for one of the region
-    outside = corners @ [3.0, 4.0] >= 5.0 * unit * (1 - 1e-6)
-    assert outside.sum() >= 2  # the side itself
-
-
-def test_unbounded_region_far_from_its_middle_is_shown_and_one_outcome_too() -> None:
-    far = ph.Region(ph.Polyhedron([[1.0, 1.0], [1.0, 0.0]], [100.0, -5.0]), 0.0, [0.0, 0.0])
-    assert len(far.plot().patches[0].get_xy()) > 3
-    half = ph.Region(ph.Polyhedron([[1.0]], [-2.0]), 0.0, [0.0]).plot()
-    assert half.patches
-    assert "unbounded" in texts(half)
-    ax = half.figure.add_subplot()
-    ax.set_xlim(-99, 99)
-    ph.Region(HALF, 5.0, [0.0, 0.0]).plot(ax)  # axes of the user's keep what they show
-    assert ax.get_xlim() == (-99, 99)
 
 
 # --- directions, curves, maps -----------------------------------------------------------------------------

@@ -135,11 +135,6 @@ def test_a_scaled_l_1_ball_of_too_many_facets_has_its_corners():
     assert found.cost_bound == pytest.approx([1.0], abs=1e-6)
 
 
-@pytest.mark.needs("matplotlib")
-def test_a_scaled_union_is_drawn_in_its_parts():
-    assert len(ph.Region(EXPORTED["union of balls"].scaled(2.0), 0.1, np.zeros(2)).plot().patches) == 2
-
-
 @every_shape
 def test_facets_have_the_same_scores(name):
     shape = SHAPES[name]

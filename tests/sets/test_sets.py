@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import math
 from dataclasses import FrozenInstanceError
 from itertools import combinations
@@ -14,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, Region
-from polyhedge.sets.halfspaces import lawrence_volume, polytope_volume
+from polyhedge.sets.halfspaces import lawrence_volume
 from polyhedge.solvers.linear import maximise_conic, maximise_linear
 from polyhedge.solvers.program import Cone, ConicForm
 
@@ -229,30 +228,15 @@ def test_lawrence_sum_equals_the_hull_of_the_vertices(d):
         assert lawrence == pytest.approx(shape.volume(1.0), rel=1e-7)
 
 
-def test_monte_carlo_volume_agrees_with_known_bodies_within_five_standard_errors():
-    # Five standard errors of 20 populations (t law, 19 degrees of freedom): false alarm below 1e-4 a body.
-    cases = []
-    for d in (9, 12):
-        cases.append((Ball(d, norm=np.inf).as_polyhedron(), 2.0**d))
-        cases.append((Box(np.logspace(-3, 3, d)).as_polyhedron(), 2.0**d))
-        rows, h = np.vstack([-np.eye(d), np.ones(d)]), np.append(np.zeros(d), 1.0)
-        cases.append((Polyhedron(rows, 1.0 - h), 1 / math.factorial(d)))
-    cases.append((Ball(9, norm=1).as_polyhedron(), 2.0**9 / math.factorial(9)))
-    for shape, expected in cases:
-        volume = shape.volume(1.0, rng=np.random.default_rng(3), n_samples=1000)
-        assert 0 < volume.standard_error < 0.25 * expected
-        assert abs(volume - expected) < 5 * volume.standard_error
-
-
-def test_monte_carlo_volume_is_unbiased_and_its_standard_error_is_honest():
-    rng = np.random.default_rng(5)
-    shape = random_polytope(rng, 5)
-    slack, exact = 1.0 - shape.b, shape.volume(1.0)
-    runs = [polytope_volume(shape.W, slack, rng, 400) for _ in range(40)]
-    z = np.array([(run - exact) / run.standard_error for run in runs])
-    # Mean of 40 nearly standard normal values: 5 standard errors; their spread: within a factor of 2.
-    assert abs(z.mean()) < 5 / math.sqrt(40)
-    assert 0.5 < z.std() < 2.0
+def test_estimated_volume_agrees_with_known_bodies_within_five_standard_errors():
+    # Five standard errors of a share of 10 000 points: false alarm below 1e-5 a body.
+    turned = np.eye(9)
+    turned[:2, :2] = np.array([[1.0, 1.0], [-1.0, 1.0]]) / np.sqrt(2)
+    for scale in (np.ones(9), np.logspace(-3, 3, 9)):
+        W = np.vstack([turned, -turned]) / scale
+        volume = Polyhedron(W, np.zeros(18)).volume(1.0, rng=np.random.default_rng(3))
+        assert volume.standard_error > 0
+        assert abs(volume - 2.0**9 * np.prod(scale)) < 5 * volume.standard_error
 
 
 def test_fewer_than_d_plus_one_facets_are_unbounded():
@@ -306,33 +290,6 @@ def test_vertices_of_a_flat_set_are_those_within_its_plane():
     assert shape.volume(0.0) == 0
     V = np.random.default_rng(0).standard_normal((80, 3))
     np.testing.assert_allclose(shape.support(V, 0.0), V.max(axis=1), atol=1e-8)
-
-
-@given(seeds, st.integers(1, 4))
-@fast
-def test_redundant_facets_can_go_and_the_remaining_ones_cannot(seed, d):
-    rng = np.random.default_rng(seed)
-    shape = random_polytope(rng, d)
-    # Repeated, scaled and shifted-out copies are redundant for sure.
-    W, b = (
-        np.vstack([shape.W, 2 * shape.W[:2], shape.W]),
-        np.concatenate([shape.b, 2 * shape.b[:2] - 1, shape.b - 1]),
-    )
-    lean = Polyhedron(W, b).without_redundant_facets(1.0)
-    assert lean.n_facets <= shape.n_facets
-    V = rng.standard_normal((30, d))
-    np.testing.assert_allclose(lean.support(V, 1.0), shape.support(V, 1.0), atol=1e-7)
-    for k in range(lean.n_facets):
-        rest = np.delete(np.arange(lean.n_facets), k)
-        values, _ = maximise_linear(lean.W[rest], 1.0 - lean.b[rest], lean.W[[k]])
-        assert values[0] > 1.0 - lean.b[k]
-
-
-def test_redundancy_removal_works_on_unbounded_and_empty_sets():
-    wedge = Polyhedron([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], [0.0, 0.0, -5.0])
-    assert wedge.without_redundant_facets(1.0).W.tolist() == [[1.0, 0.0], [0.0, 1.0]]
-    empty = Ball(2, norm=np.inf).as_polyhedron().without_redundant_facets(-1.0)
-    assert empty.support([1.0, 0.0], -1.0) == -np.inf
 
 
 @pytest.mark.parametrize(
@@ -513,41 +470,6 @@ def test_smooth_regions_say_which_shapes_have_half_spaces(name, member):
 def test_a_region_says_what_is_wrong_with_its_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         Region(**{"shape": Ball(2), "radius": 1.0, "center": [0.0, 0.0], **arguments})
-
-
-@every_set
-def test_plot_draws_the_outline_on_the_given_axes(shape):
-    plt = pytest.importorskip("matplotlib.pyplot")
-    plt.switch_backend("Agg")
-    figure, ax = plt.subplots()
-    region = Region(shape, 1.1, [0.4, 0.3], **NONNEGATIVE)
-    assert region.plot(ax, color="red") is ax
-    corners = ax.patches[0].get_xy()
-    np.testing.assert_allclose((circle(8) @ corners.T).max(axis=1), region.support(circle(8)), atol=1e-3)
-    plt.close(figure)
-
-
-def test_plot_makes_axes_and_refuses_other_dimensions():
-    plt = pytest.importorskip("matplotlib.pyplot")
-    plt.switch_backend("Agg")
-    ax = Region(Ball(2), 1.0, [0.0, 0.0]).plot()
-    assert len(ax.patches) == 1
-    plt.close(ax.figure)
-    with pytest.raises(ValueError, match="Only regions of 1 or 2 outcomes can be drawn, got 3"):
-        Region(Ball(3), 1.0, np.zeros(3)).plot()
-
-
-def test_plot_without_matplotlib_says_what_to_install(monkeypatch):
-    real_import = builtins.__import__
-
-    def without_matplotlib(name, *args, **kwargs):
-        if name.startswith("matplotlib"):
-            raise ImportError(name)
-        return real_import(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without_matplotlib)
-    with pytest.raises(ImportError, match=r"pip install 'polyhedge\[plot\]'"):
-        Region(Ball(2), 1.0, [0.0, 0.0]).plot()
 
 
 # --- solver functions ------------------------------------------------------------------------------------

@@ -115,15 +115,6 @@ def test_the_sampled_volume_of_two_balls_agrees_within_five_standard_errors():
     assert abs(volume - (8 / 3 - 5 / 12) * math.pi) < 5 * volume.standard_error
 
 
-def test_a_union_is_drawn_ball_by_ball():
-    pytest.importorskip("matplotlib")
-    from matplotlib.figure import Figure
-
-    ax = Figure().add_subplot()
-    Region(UnionOfBalls([[0.0, 0.0], [4.0, 0.0]]), 1.0, [0.0, 0.0]).plot(ax)
-    assert [patch.get_xy()[:, 0].max().round(2) for patch in ax.patches] == [1.0, 5.0]
-
-
 def test_anchors_must_be_points():
     with pytest.raises(ValueError, match="at least one point"):
         UnionOfBalls(np.zeros((0, 2)))

@@ -30,7 +30,7 @@ from polyhedge.learners.descent import Descent
 from polyhedge.learners.exact.bound import CertifiedBound, below
 from polyhedge.learners.exact.scenario import lower_bound
 from polyhedge.learners.one_sided_box import OneSidedBox, harmful_sides
-from polyhedge.learners.samples import Learner, LearnResult, Needs, Samples, as_interrupted, n_affordable
+from polyhedge.learners.samples import Learner, LearnResult, Needs, Samples, n_affordable
 from polyhedge.learners.scaling import standardised
 from polyhedge.learners.starts import check_n_facets
 from polyhedge.robust import decide_knowing
@@ -129,22 +129,16 @@ class Auto:
         seed = int(np.random.default_rng(random_state).integers(2**31))
         run = _CrossFit(samples, self._learners(samples), self.n_folds, self.complexity_penalty, seed, deadline)
         selection, reason = run.select()
-        result = None
         if selection.stopped and selection.chosen != _BOX and selection.scores:
             # The winner without the first fold: valid, and there without further work.
             result = run.evaluated(run.fitted(selection.chosen, 0), Status.STOPPED_EARLY)
-        try:
-            result = result or run.learned(selection.chosen)
-            if selection.stopped:
-                interrupted = selection.interrupted or result.interrupted
-                result = replace(result, status=Status.STOPPED_EARLY, interrupted=interrupted)
-            elif result.status is not Status.STOPPED_EARLY:
-                result, complaint = _certified(samples, result)
-                reason += f"; {complaint}" if complaint else ""
-        except KeyboardInterrupt:
-            if result is None and not selection.scores:
-                raise
-            result = as_interrupted(result or run.evaluated(run.fitted(selection.chosen, 0), Status.STOPPED_EARLY))
+        else:
+            result = run.learned(selection.chosen)
+        if selection.stopped:
+            result = replace(result, status=Status.STOPPED_EARLY)
+        elif result.status is not Status.STOPPED_EARLY:
+            result, complaint = _certified(samples, result)
+            reason += f"; {complaint}" if complaint else ""
         return replace(result, seconds=time.perf_counter() - began, detail=f"chose {selection.chosen}: {reason}")
 
     def _learners(self, samples: Samples) -> dict[str, Learner]:
@@ -218,8 +212,6 @@ class _CrossFit:
             raise StopSelection("out of time")
         rest = np.setdiff1d(np.arange(self.samples.n), self.folds[k])
         result = self._limited(name).learn(self.samples.take(rest), self.seed)
-        if result.interrupted:  # a learner keeps Ctrl-C to itself and returns its best
-            raise KeyboardInterrupt
         if result.status is Status.STOPPED_EARLY:
             raise StopSelection("out of time")
         self.n_fitted += 1
@@ -262,8 +254,7 @@ class _CrossFit:
         if name != _HALF_WAY:
             return self._limited(name).learn(self.samples, self.seed)
         first, second = (self._limited(part).learn(self.samples, self.seed) for part in (_DESCENT, _BOX))
-        half = self.evaluated(half_way(first.set, second.set), first.status)
-        return as_interrupted(half) if first.interrupted or second.interrupted else half
+        return self.evaluated(half_way(first.set, second.set), first.status)
 
     def evaluated(self, shape: Shape, status: Status) -> LearnResult:
         """A set with its objective on the samples."""
@@ -295,8 +286,7 @@ def _certified(samples: Samples, result: LearnResult) -> tuple[LearnResult, str]
 def _with_bound(samples: Samples, result: LearnResult, bound: CertifiedBound) -> tuple[LearnResult, str]:
     value = samples.value(result.set)  # on all contexts, as the bound
     lower, complaint = below(bound.lower, value, bound.unit)
-    certified = replace(result, objective=value, lower_bound=lower)
-    return as_interrupted(certified) if bound.interrupted else certified, complaint
+    return replace(result, objective=value, lower_bound=lower), complaint
 
 
 @dataclass(frozen=True)
@@ -315,8 +305,6 @@ class Certified:
         limit: then the certificate gets what is left of it.
     max_samples : int
         Samples up to which a certificate is tried.
-    keep_interrupted : bool
-        Whether `RobustDecider.fit` calibrates the best set so far where Ctrl-C stopped the learning.
 
     Examples
     --------
@@ -336,20 +324,19 @@ class Certified:
     max_work: float = 5e5
     time_limit: float | None = None
     max_samples: int = 2000
-    keep_interrupted: bool = False
 
     @property
     def needs(self) -> Needs:
         """As the learner says, with the time for the certificate."""
         needs = self.learner.needs
         limit = None if needs.time_limit is None else needs.time_limit + (self.time_limit or 0.0)
-        return replace(needs, time_limit=limit, keep_interrupted=self.keep_interrupted)
+        return replace(needs, time_limit=limit)
 
     def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
         """Learn from the given samples only; see `Learner`."""
         began = time.perf_counter()
         result = self.learner.learn(samples, random_state)
-        if np.isfinite(result.lower_bound) or samples.n > self.max_samples or result.interrupted:
+        if np.isfinite(result.lower_bound) or samples.n > self.max_samples:
             return result
         left, limit = self.time_limit, self.needs.time_limit
         if left is None and limit is not None:
@@ -358,7 +345,5 @@ class Certified:
             bound = lower_bound(samples, left, max_work=self.max_work)
         except ValueError:  # for some problems there is no certificate
             return result
-        except KeyboardInterrupt:
-            return as_interrupted(result)
         certified, complaint = _with_bound(samples, result, bound)
         return replace(certified, detail=f"{result.detail}; {complaint}") if complaint else certified

@@ -31,7 +31,6 @@ class Selection:
     penalties : complexity penalties by name.
     failed : names of candidates that could not be fitted.
     stopped : why the selection ended before all candidates were scored; empty if it did not.
-    interrupted : whether Ctrl-C ended it.
     """
 
     chosen: str
@@ -39,7 +38,6 @@ class Selection:
     penalties: Mapping[str, float] = field(default_factory=dict)
     failed: tuple[str, ...] = ()
     stopped: str = ""
-    interrupted: bool = False
 
 
 def cross_validated(
@@ -57,7 +55,7 @@ def cross_validated(
     ----------
     candidates : the simplest first; the first of those within `tie` of the least is chosen.
     fit : (candidate, k) -> model fitted without fold k. A ValueError excludes a candidate where the simplest has a
-        finite score, `StopSelection` and Ctrl-C end the selection.
+        finite score, `StopSelection` ends the selection.
     score : models, one for each fold -> score of the candidate on all folds together; lower is better.
     folds : rows that are left out in turn.
     penalty : (name, score of the simplest candidate) -> what its complexity adds to a candidate's score.
@@ -74,7 +72,7 @@ def cross_validated(
     """
     simplest, *_ = candidates
     scores: dict[str, float] = {}
-    failed, stopped, interrupted = [], "", False
+    failed, stopped = [], ""
     try:
         for name, candidate in candidates.items():
             try:
@@ -89,9 +87,7 @@ def cross_validated(
             logger.info("%s: cross-validated score %g", name, scores[name])
     except StopSelection as reason:
         stopped = str(reason)
-    except KeyboardInterrupt:
-        stopped, interrupted = "interrupted", True
     penalties = {name: penalty(name, scores[simplest]) for name in scores}
     penalised = [scores[name] + penalties[name] for name in scores]
     best = next((name for name, s in zip(scores, penalised, strict=True) if s <= min(penalised) + tie), simplest)
-    return Selection(best, scores, penalties, tuple(failed), stopped, interrupted)
+    return Selection(best, scores, penalties, tuple(failed), stopped)

@@ -118,19 +118,12 @@ class _Run:
         self.best: Polyhedron | None = None
         self.best_value = np.inf
         self.trace: list[float] = []
-        self.status, self.interrupted = Status.OPTIMAL, False
+        self.status = Status.OPTIMAL
 
     def learn(self, n_facets: int) -> LearnResult:
-        """Descend from every start; Ctrl-C and the time limit keep the best so far."""
-        try:
-            if self.samples.problem.structure.has_pieces:
-                detail = self._descend_from_all(n_facets)
-            else:
-                detail = self._choose_among_boxes()
-        except KeyboardInterrupt:
-            self.status, detail, self.interrupted = Status.STOPPED_EARLY, "interrupted", True
-            if self.best is None:
-                raise
+        """Descend from every start; the time limit keeps the best so far."""
+        has_pieces = self.samples.problem.structure.has_pieces
+        detail = self._descend_from_all(n_facets) if has_pieces else self._choose_among_boxes()
         assert self.best is not None
         if not np.isfinite(self.best_value):
             box = axis_box(self.samples)
@@ -151,7 +144,6 @@ class _Run:
             seconds=time.perf_counter() - self.began,
             trace=tuple(self.trace),
             detail=detail,
-            interrupted=self.interrupted,
         )
 
     def _choose_among_boxes(self) -> str:

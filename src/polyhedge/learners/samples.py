@@ -180,8 +180,6 @@ class LearnResult:
     seconds : wall-clock time.
     trace : objective values in the order they were found.
     detail : what was chosen and why, in words.
-    interrupted : whether Ctrl-C ended the learning, so that this is the best set so far. Who called the learner decides
-        what to do with it: `RobustDecider.fit` sets no radius and raises KeyboardInterrupt.
     scores_in : what the set's scores, and so its radius, are measured in: "outcomes" (facets have unit normals),
         "spreads" (multiples of the residuals' own) or "costs".
 
@@ -203,7 +201,6 @@ class LearnResult:
     lower_bound: float = -np.inf
     trace: tuple[float, ...] = field(default=(), repr=False)
     detail: str = ""
-    interrupted: bool = False
     scores_in: str = "outcomes"
 
     def __repr__(self) -> str:
@@ -222,18 +219,6 @@ class LearnResult:
         return self.objective - self.lower_bound
 
 
-def as_interrupted(result: LearnResult) -> LearnResult:
-    """The result of a learner that Ctrl-C stopped."""
-    return replace(result, status=Status.STOPPED_EARLY, interrupted=True)
-
-
-def unless_interrupted(result: LearnResult) -> LearnResult:
-    """The result, for callers that have no use for half of it; KeyboardInterrupt where Ctrl-C stopped the learner."""
-    if result.interrupted:
-        raise KeyboardInterrupt("The learner was interrupted.")
-    return result
-
-
 @dataclass(frozen=True)
 class Needs:
     """What a learner asks of who calls it; `RobustDecider` gives it what it asks for.
@@ -248,7 +233,6 @@ class Needs:
     may_scale : whether the set may be scaled by a spread that is predicted from the features, where that pays.
     complexity_penalty : what a more complex choice must save, as a share of the premium times the square root of n.
     time_limit : seconds after which nothing more is tried; None for no limit.
-    keep_interrupted : whether the best set so far is calibrated where Ctrl-C stopped the learning.
     """
 
     learning_rows: bool = True
@@ -257,7 +241,6 @@ class Needs:
     may_scale: bool = False
     complexity_penalty: float = 0.0
     time_limit: float | None = None
-    keep_interrupted: bool = False
 
 
 @runtime_checkable

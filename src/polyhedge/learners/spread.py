@@ -29,7 +29,7 @@ from polyhedge.data import take_rows
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.learners.cross_fit import StopSelection, cross_validated
 from polyhedge.learners.forest import Forest
-from polyhedge.learners.samples import Learner, LearnResult, Samples, as_interrupted, standard_deviations
+from polyhedge.learners.samples import Learner, LearnResult, Samples, standard_deviations
 from polyhedge.robust import decide_knowing
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.program import Status
@@ -230,8 +230,6 @@ def choose_spread(
     selection = cross_validated(
         {_ONE_SIZE: None, **_CANDIDATES}, left_out_levels, score, [rows for _, rows in splits], penalty
     )
-    if selection.interrupted:
-        return as_interrupted(result), None
     if selection.chosen == _ONE_SIZE:
         return result, None
     min_leaf, power = _CANDIDATES[selection.chosen]

@@ -251,10 +251,6 @@ class CostRegion(Region):
             is_within = self.support_W is not None and recession_direction(self.support_W) is None
             return "bounded" if is_within else "perhaps unbounded"
 
-    @property
-    def _middle(self) -> Array:
-        return self.prediction
-
 
 def facets_of_decision(problem: DecisionProblem, z: Array, bound: float) -> tuple[Array, Array]:
     """W (k, d) and h (k,): if W u <= h, the decision z (1, p) costs at most its bound and keeps all constraints."""

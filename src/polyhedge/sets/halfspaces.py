@@ -8,7 +8,6 @@ the answers do not depend on the units of outcomes.
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -17,16 +16,13 @@ from scipy.spatial import ConvexHull
 
 from polyhedge._support.tolerances import SOLVER
 from polyhedge._support.validation import Array
-from polyhedge.sets.shape import Volume
 from polyhedge.solvers.linear import chebyshev_center, maximise_linear, units_of_outcomes
 from polyhedge.solvers.program import power_of_two
 
-__all__ = ["most_vertices", "polytope_volume", "vertices", "volume"]
+__all__ = ["most_vertices", "vertices", "volume"]
 
 MAX_VERTICES = 5_000_000
 """Most vertices that are listed or that a volume is computed from: more take gigabytes."""
-_N_BATCHES = 20
-"""Independent Monte Carlo estimates whose scatter gives the standard error."""
 
 
 def vertices(W: Array, h: Array) -> Array:
@@ -42,42 +38,35 @@ def vertices(W: Array, h: Array) -> Array:
     return body.origin + body.unit * _vertices(body)
 
 
-def volume(W: Array, h: Array, rng: np.random.Generator, n_samples: int) -> Volume:
+def volume(W: Array, h: Array) -> float | None:
     r"""Volume of $W e \le h$: 0 if empty or flat, `inf` if unbounded with interior.
 
-    | outcomes | method                                                     |
-    |----------|------------------------------------------------------------|
-    | 2 to 4   | hull of the vertices                                       |
-    | 5 to 8   | Lawrence's sum over the vertices, unless cancellation wins |
-    | others   | Monte Carlo estimate, also for too many vertices           |
+    Up to 4 outcomes it is that of the hull of the vertices, up to 8 Lawrence's sum over the vertices. None for more
+    outcomes, for too many vertices, or if cancellation leaves too few digits.
 
     Examples
     --------
     >>> W = np.vstack([np.eye(2), -np.eye(2)])
-    >>> round(volume(W, np.array([1.0, 2.0, 0.0, 0.0]), np.random.default_rng(0), 100), 9)
+    >>> round(volume(W, np.array([1.0, 2.0, 0.0, 0.0])), 9)
     2.0
     """
     body, d = _standardised(W, h), W.shape[1]
     size, W, h = float(np.prod(body.unit)), body.W, body.h
     center, depth = body.inner_ball()
     if depth <= 0:
-        return Volume(0.0)
+        return 0.0
     if d == 1:
         lower, upper = _interval(W, h)
-        return Volume(size * (upper - lower))
+        return size * (upper - lower)
     center, width = body.bounding_box(center)
     if not np.isfinite(width).all():
-        return Volume(np.inf)
+        return np.inf
     # In the coordinates of the bounding box, thin sets are as well conditioned as fat ones.
     size, W, slack = size * float(np.prod(width)), W * width, h - W @ center
-    if most_vertices(*W.shape) <= MAX_VERTICES:
-        if d <= 4:
-            return Volume(size * float(ConvexHull(_polar(W, slack)[0]).volume))
-        exact = lawrence_volume(W, slack) if d <= 8 else None
-        if exact is not None:
-            return Volume(size * exact)
-    estimate = polytope_volume(W, slack, rng, n_samples)
-    return Volume(size * estimate, size * estimate.standard_error)
+    if d > 8 or most_vertices(*W.shape) > MAX_VERTICES:
+        return None
+    exact = float(ConvexHull(_polar(W, slack)[0]).volume) if d <= 4 else lawrence_volume(W, slack)
+    return None if exact is None else size * exact
 
 
 def most_vertices(n_facets: int, d: int) -> int:
@@ -220,80 +209,3 @@ def lawrence_volume(W: Array, slack: Array) -> float | None:
     best = int(np.nanargmin(np.where(np.isfinite(sizes), sizes, np.inf)))
     accuracy = 1e3 * np.finfo(float).eps * sizes[best] / abs(sums[best])
     return float(sums[best]) if accuracy <= 1e-6 and sums[best] > 0 else None
-
-
-def polytope_volume(W: Array, h: Array, rng: np.random.Generator, n_samples: int) -> Volume:
-    r"""Estimate the volume of the bounded polytope $P = \{e : W e \le h\}$ that has the origin inside.
-
-    The polytope is first brought to nearly round position by the covariance of hit-and-run samples. Then its volume is
-    telescoped over $P \cap B(r_0), P \cap B(r_1), \dots, P$, with $B(r_0)$ an inscribed ball: a population of points is
-    reweighted by $(\min(\rho, r_{i+1}) / \min(\rho, r_i))^d$, where $\rho$ is the distance to the boundary of P along
-    the ray through the point, resampled, and moved by hit-and-run. Such an estimate is unbiased however slowly
-    hit-and-run mixes. The standard error comes from 20 independent populations of n_samples / 20 points.
-
-    Examples
-    --------
-    >>> W = np.vstack([np.eye(10), -np.eye(10)])
-    >>> volume = polytope_volume(W, np.ones(20), np.random.default_rng(0), 1000)
-    >>> abs(volume - 2**10) < 5 * volume.standard_error
-    True
-    """
-    d = W.shape[1]
-    T = np.eye(d)  # T^{-1} P has a covariance near that of the unit ball
-    for _ in range(2):
-        points = _hit_and_run(np.zeros((50 * d, d)), W @ T / h[:, None], np.inf, 5 * d, rng)
-        T = T @ np.linalg.cholesky(np.cov(points, rowvar=False) * (d + 2))
-    W = W @ T
-    center, inner = chebyshev_center(W, h)
-    h = h - W @ center
-    values, _ = maximise_linear(W, h, np.vstack([np.eye(d), -np.eye(d)]))
-    outer = max(float(np.linalg.norm(np.maximum(values[:d], values[d:]))), inner)
-    # A step from ball to ball multiplies volumes by at most e^2.
-    n_steps = max(1, math.ceil(math.log(outer / inner) / math.log1p(2.0 / d)))
-    radii, per_batch = np.geomspace(inner, outer, n_steps + 1), max(2, n_samples // _N_BATCHES)
-    log_ratio = _telescope(W / h[:, None], radii, per_batch, rng)
-    log_ball = d / 2 * math.log(math.pi) - math.lgamma(d / 2 + 1) + d * math.log(inner)
-    volumes = np.exp(log_ball + math.log(abs(float(np.linalg.det(T)))) + log_ratio)
-    return Volume(float(volumes.mean()), float(volumes.std(ddof=1)) / math.sqrt(_N_BATCHES))
-
-
-def _telescope(G: Array, radii: Array, per_batch: int, rng: np.random.Generator) -> Array:
-    r"""Log of vol(P) / vol(B(r_0)), P = {G e <= 1}, one independent estimate for each batch."""
-    d = G.shape[1]
-    points = rng.standard_normal((_N_BATCHES * per_batch, d))
-    log_ratio = np.zeros(_N_BATCHES)
-    for radius, larger in pairwise(radii):
-        rays = points / np.linalg.norm(points, axis=1, keepdims=True)
-        reach = 1.0 / (rays @ G.T).max(axis=1)
-        weights = (np.minimum(reach, larger) / np.minimum(reach, radius)) ** d
-        weights = weights.reshape(_N_BATCHES, per_batch)
-        log_ratio += np.log(weights.mean(axis=1))
-        # Systematic resampling within each batch.
-        cumulative = np.cumsum(weights, axis=1) / weights.sum(axis=1, keepdims=True)
-        marks = (np.arange(per_batch) + rng.random((_N_BATCHES, 1))) / per_batch
-        places = [np.minimum(np.searchsorted(c, m), per_batch - 1) for c, m in zip(cumulative, marks, strict=True)]
-        chosen = np.concatenate([place + per_batch * i for i, place in enumerate(places)])
-        # Given its ray, a uniform point has a known distribution of the distance: no need to move there step by step.
-        distance = np.minimum(reach, larger)[chosen] * rng.random(len(points)) ** (1.0 / d)
-        points = _hit_and_run(rays[chosen] * distance[:, None], G, larger, d, rng)
-    return log_ratio
-
-
-def _hit_and_run(points: Array, G: Array, radius: float, n_steps: int, rng: np.random.Generator) -> Array:
-    r"""Move each row within $\{e : G e \le 1, \|e\|_2 \le \text{radius}\}$ by draws on random chords."""
-    for _ in range(n_steps):
-        u = rng.standard_normal(points.shape)
-        u /= np.linalg.norm(u, axis=1, keepdims=True)
-        # Clipping a rounding-size negative slack keeps points that touch a facet on the right side.
-        slack, rate = np.maximum(1.0 - points @ G.T, 0.0), u @ G.T
-        with np.errstate(divide="ignore", invalid="ignore"):
-            steps = slack / rate
-        upper = np.min(np.where(rate > 0, steps, np.inf), axis=1)
-        lower = np.max(np.where(rate < 0, steps, -np.inf), axis=1)
-        if np.isfinite(radius):
-            along = np.einsum("ij,ij->i", points, u)
-            room = np.maximum(radius**2 - np.einsum("ij,ij->i", points, points), 0.0)
-            half = np.sqrt(along**2 + room)
-            lower, upper = np.maximum(lower, -along - half), np.minimum(upper, -along + half)
-        points = points + (lower + (upper - lower) * rng.random(len(points)))[:, None] * u
-    return points

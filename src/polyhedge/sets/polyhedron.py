@@ -12,7 +12,7 @@ from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, as_finite
 from polyhedge.sets import halfspaces
 from polyhedge.sets.shape import N_SAMPLES, Shape, Volume, frozen
-from polyhedge.solvers.linear import irredundant_rows, maximise_linear, recession_direction
+from polyhedge.solvers.linear import maximise_linear, recession_direction
 from polyhedge.solvers.program import Cone, ConicForm
 
 
@@ -114,11 +114,11 @@ class Polyhedron(Shape):
     def volume(self, radius: float, *, rng: np.random.Generator | None = None, n_samples: int = N_SAMPLES) -> Volume:
         """Lebesgue volume: 0 if empty or flat, `inf` if unbounded with interior.
 
-        Up to 8 outcomes, it is exact up to rounding. Above, and if nearly degenerate vertices ruin the accuracy, it is
-        an unbiased Monte Carlo estimate with its standard error.
+        Up to 8 outcomes it is exact up to rounding. Above, and if nearly degenerate vertices ruin the accuracy, it is
+        estimated from uniform points of the bounding box.
         """
-        rng = np.random.default_rng(0) if rng is None else rng
-        return halfspaces.volume(self.W, radius - self.b, rng, n_samples)
+        exact = halfspaces.volume(self.W, radius - self.b)
+        return super().volume(radius, rng=rng, n_samples=n_samples) if exact is None else Volume(exact)
 
     def conic_form(self, radius: float) -> ConicForm:
         """One nonnegative row for each facet."""
@@ -139,17 +139,6 @@ class Polyhedron(Shape):
     def facets(self) -> Polyhedron:
         """The polyhedron itself."""
         return self
-
-    def without_redundant_facets(self, radius: float) -> Polyhedron:
-        """The polyhedron of the facets that matter at this radius; at other radii it may be larger.
-
-        Examples
-        --------
-        >>> Polyhedron([[1.0], [1.0], [-1.0]], [0.0, -5.0, 0.0]).without_redundant_facets(1.0).n_facets
-        2
-        """
-        kept = irredundant_rows(self.W, radius - self.b)
-        return Polyhedron(self.W[kept], self.b[kept])
 
     def _scores(self, rows: Array) -> Array:
         return np.asarray((rows @ self.W.T + self.b).max(axis=1))

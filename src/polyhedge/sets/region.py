@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,9 +16,6 @@ from polyhedge.sets.polyhedron import Polyhedron
 from polyhedge.sets.shape import N_SAMPLES, Shape, Volume, as_directions, frozen, volume_from_share
 from polyhedge.solvers.linear import maximise_conic, recession_direction
 from polyhedge.solvers.program import Cone, ConicForm
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -99,7 +96,7 @@ class Region:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether the region is bounded: by its shape, by what is known of outcomes, or by both together."""
+        """Whether the region is bounded, by its shape, by the known support, or by both together."""
         if self.shape.is_bounded or (self.support_W is not None and recession_direction(self.support_W) is None):
             return True
         eye = np.eye(self.n_outcomes)
@@ -181,80 +178,6 @@ class Region:
         inside = self.contains(rng.uniform(lower, upper, (n_samples, len(eye))))
         return volume_from_share(inside, float(np.prod(upper - lower)))
 
-    def plot(self, ax: Axes | None = None, **style: Any) -> Axes:
-        """Draw a region of one or two outcomes on matplotlib axes (new ones if None) and return them.
-
-        One outcome is a band between its least and its largest value. An unbounded region is cut at a frame around its
-        prediction, and a note in the picture says so. `style` goes to `matplotlib.patches.Polygon`. An empty region is
-        drawn as words that say so. Nothing is shown.
-        """
-        if self.n_outcomes > 2:
-            raise ValueError(
-                f"Only regions of 1 or 2 outcomes can be drawn, got {self.n_outcomes}. See plots.residual_pairs for a "
-                "set and plots.regions for the region of a row, pair by pair."
-            )
-        try:
-            import matplotlib.pyplot as plt
-            from matplotlib.patches import Polygon
-        except ImportError as error:
-            raise ImportError("Drawing needs matplotlib: pip install 'polyhedge[plot]'.") from error
-        is_new, ax = ax is None, plt.subplots()[1] if ax is None else ax
-        if not {"color", "facecolor", "fc", "edgecolor", "ec", "alpha"} & set(style):
-            style = {"facecolor": ("C0", 0.25), "edgecolor": "C0", **style}
-        if self.is_empty:
-            words = "empty region: no outcome lies in the set and in the known support"
-            ax.text(0.5, 0.5, words, transform=ax.transAxes, ha="center", va="center", wrap=True)
-            return ax
-        frame = None if self.is_bounded else self._frame()
-        shown = self if frame is None else self._within(*frame)
-        if self.n_outcomes == 1:
-            high, negative_low = shown.support(np.array([[1.0], [-1.0]]))
-            ax.axvspan(-negative_low, high, **style)
-            ax.set_yticks([])
-        else:
-            for outline in shown._outlines():
-                ax.add_patch(Polygon(outline, closed=True, **style))
-            ax.autoscale_view()
-        if frame is not None:
-            if is_new:
-                ax.set_xlim(frame[0][0], frame[1][0])
-                if self.n_outcomes == 2:
-                    ax.set_ylim(frame[0][1], frame[1][1])
-            note = "unbounded: the region goes on beyond the picture"
-            ax.text(0.02, 0.98, note, transform=ax.transAxes, ha="left", va="top", fontsize=8)
-        return ax
-
-    @property
-    def _middle(self) -> Array:
-        """Where a picture of an unbounded region looks."""
-        return self.center
-
-    def _frame(self) -> tuple[Array, Array]:
-        """Lower and upper ends (d,) of a picture of an unbounded region: around its middle, with its near sides."""
-        eye, middle = np.eye(self.n_outcomes), self._middle
-        ends = np.array([-self.support(-eye), self.support(eye)])
-        near = np.abs(ends - middle).min(axis=0)
-        size = near[np.isfinite(near)].max(initial=0.0)
-        if not size and self._has_facets:  # the distance to the farthest facet
-            size = float((np.abs(self.h - self.W @ middle) / np.linalg.norm(self.W, axis=1)).max())
-        room = 4.0 * (size or 1.0)
-        for _ in range(60):  # until the picture shows some of the region; more doublings pass the precision of floats
-            low = np.maximum(np.minimum(ends[0], middle), middle - room)
-            high = np.minimum(np.maximum(ends[1], middle), middle + room)
-            if not self._within(low, high).is_empty:
-                break
-            room *= 2
-        margin = 0.1 * np.where(high > low, high - low, 1.0)
-        return low - margin, high + margin
-
-    def _within(self, low: Array, high: Array) -> Region:
-        """The part of the region in a box with these ends (d,) and a fifth beyond: the cut itself is not seen."""
-        eye, beyond = np.eye(self.n_outcomes), 0.2 * (high - low)
-        W, h = np.vstack([eye, -eye]), np.concatenate([high + beyond, beyond - low])
-        if self.support_W is not None and self.support_h is not None:
-            W, h = np.vstack([self.support_W, W]), np.concatenate([self.support_h, h])
-        return Region(self.shape, self.radius, self.center, W, h)
-
     @property
     def _has_facets(self) -> bool:
         return self.shape.facets() is not None
@@ -281,28 +204,6 @@ class Region:
         rows = sp.hstack([sp.csr_array(self.support_W), sp.csr_array((k, n_auxiliary))])
         g = np.concatenate([form.g, self.support_h - self.support_W @ self.center])
         return ConicForm(sp.csr_array(sp.vstack([form.G, rows])), g, (*form.cones, Cone("nonneg", k)))
-
-    def _outlines(self) -> list[Array]:
-        """One outline, or one for each part of a union."""
-        if not self.shape.parts:
-            return [self._outline()]
-        known = self.support_W, self.support_h
-        parts = [Region(part, self.radius, self.center, *known) for part in self.shape.parts]
-        # The known support may cut whole balls off.
-        return [part._outline() for part in parts if not part.is_empty]
-
-    def _outline(self) -> Array:
-        """Corner points (n, 2) in cyclic order."""
-        if self._has_facets:
-            corners = self.vertices()
-            around = corners - corners.mean(axis=0) if len(corners) else corners
-            return corners[np.argsort(np.arctan2(around[:, 1], around[:, 0]))]
-        angles = np.linspace(0.0, 2 * np.pi, 360, endpoint=False)
-        V = np.column_stack([np.cos(angles), np.sin(angles)])
-        values = self.support(V)
-        # Neighbouring tangents meet next to the boundary.
-        pairs = np.stack([V, np.roll(V, -1, axis=0)], axis=1)
-        return np.linalg.solve(pairs, np.column_stack([values, np.roll(values, -1)])[..., None])[..., 0]
 
 
 def _satisfies(points: Array, W: Array, h: Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

@@ -10,7 +10,6 @@ from dataclasses import replace
 import highspy
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from polyhedge._support.tolerances import OPTIMAL, SOLVER
 from polyhedge._support.validation import Array, Indices, Mask
@@ -390,34 +389,6 @@ def recession_direction(W: Array) -> Array | None:
     return None if values[0] < 0.5 * length or not outward.any() else _unit(points[0], columns)
 
 
-def irredundant_rows(W: Array, h: Array) -> NDArray[np.int64]:
-    r"""Indices of rows that suffice to describe $\{e : W e \le h\}$; none of them can be left out.
-
-    A row of a set with points matters if relaxing it, by one unit, lets a point beyond it in; a row of an empty set if
-    leaving it out lets any point in.
-
-    Examples
-    --------
-    >>> irredundant_rows(np.array([[1.0], [1.0], [-1.0]]), np.array([2.0, 1.0, 1.0]))
-    array([1, 2])
-    """
-    W, h, _ = _unit_rows(W * units_of_outcomes(W, h), h)
-    solver, columns = _over_halfspaces(W, h, varying_rows=np.arange(len(W))), np.arange(W.shape[1])
-    is_empty, kept = solver.solve().status is Status.INFEASIBLE, []
-    for k in range(len(W)):
-        row = np.array([k])
-        solver.change_rhs(row, np.array([np.inf if is_empty else h[k] + 1]))
-        solver.change_costs(columns, np.zeros(len(columns)) if is_empty else -W[k])
-        solution = solver.solve()
-        matters = solution.status is not Status.INFEASIBLE if is_empty else -_proven(solution).value > h[k] + SOLVER
-        if matters:
-            solver.change_rhs(row, h[row])
-            kept.append(k)
-        else:
-            solver.change_rhs(row, np.array([np.inf]))
-    return np.array(kept, dtype=np.int64)
-
-
 def units_of_outcomes(W: Array, h: Array) -> Array:
     """Powers of two that make the entries of the half-spaces alike; ones where they are so already.
 
@@ -436,12 +407,12 @@ def units_of_outcomes(W: Array, h: Array) -> Array:
     return columns if columns.max() > alike * columns.min() else np.ones(W.shape[1])
 
 
-def _over_halfspaces(W: Array, h: Array, varying_rows: Indices | None = None) -> LinearSolver:
+def _over_halfspaces(W: Array, h: Array) -> LinearSolver:
     """The solver of programs over rows of unit length with offsets of unit size, which need no scaling."""
     m, n = W.shape
     program = ConicProgram(np.zeros(n), sp.csr_array(W), h, (Cone("nonneg", m),))
     scaling = Scaling(np.ones(m), np.ones(n), 1.0, np.zeros(n), np.zeros(m))
-    return LinearSolver(program, varying_rows=varying_rows, scaling=scaling, presolve=False)
+    return LinearSolver(program, scaling=scaling, presolve=False)
 
 
 def _proven(solution: Solution) -> Solution:

@@ -35,7 +35,6 @@ from polyhedge.learners import (
     Spread,
     learn_with_spread,
 )
-from polyhedge.learners.samples import unless_interrupted
 from polyhedge.predictors.regressor import as_predictor
 from polyhedge.regions import LearnedSet
 from polyhedge.rows import Rows
@@ -156,7 +155,7 @@ def _learned_from(
     rows, centers = np.concatenate([more, rows]), np.vstack([predicted, centers])
     objective = Samples(task.Y[rows] - centers, centers, task.problem, alpha)
     result, spread = learn_with_spread(learner, objective, task.X[rows], seed=seed)
-    return unless_interrupted(result), spread
+    return result, spread
 
 
 def _learner(key: str, name: str, learner: Learner, *, paper: str = "", is_long: bool = False) -> Method:

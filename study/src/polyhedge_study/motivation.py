@@ -12,9 +12,10 @@ import numpy as np
 
 from polyhedge.calibration import conformal_radius
 from polyhedge.learners import Samples, Scenario
+from polyhedge.plots.outline import projection
 from polyhedge.problems import DecisionProblem, simplex_linear
 from polyhedge.robust import decide
-from polyhedge.sets import Ball, Box, Region, Shape
+from polyhedge.sets import Ball, Box, Shape
 from polyhedge_study.files import save_figure
 from polyhedge_study.inside import Array, check_alpha, replace_file
 
@@ -137,13 +138,13 @@ def _draw_set(ax: Any, center: Array, shape: Shape, radius: float, result: OverL
     from matplotlib.colors import to_rgba
 
     color = _COLORS[result.name]
-    Region(shape, radius, center).plot(
-        ax,
+    far = np.full(2, 99.0)
+    ax.fill(
+        *(center + projection(shape, radius, (0, 1), (-far, far))).T,
         facecolor=to_rgba(color, 0.12),
         edgecolor=color,
         linestyle=_LINES[result.name],
         linewidth=1.8,
-        alpha=None,
         zorder=4,
         label=f"{result.name}: worst-case loss {result.worst_case_cost:.2f}",
     )

@@ -21,7 +21,6 @@ from sklearn.base import clone
 
 from polyhedge.calibration import conformal_radius
 from polyhedge.learners import MIQCP, LearnResult, Samples
-from polyhedge.learners.samples import unless_interrupted
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import decide, decide_knowing
 from polyhedge_study.experiment import Experiment
@@ -176,7 +175,6 @@ def _evaluate(job: ScalingJob, method: Method, data: _Data, settings: ScalingSet
     began = time.perf_counter()
     result = learner.learn(Samples(residuals, centers, problem, settings.alpha), random_state=job.seed)
     seconds = time.perf_counter() - began
-    unless_interrupted(result)
     value, fresh = objective.value(result.set), _on_fresh_data(result, data, objective)
     lower = result.lower_bound if planned == len(centers) else -np.inf
     return ScalingRow(

@@ -22,7 +22,6 @@ import numpy as np
 
 from polyhedge.calibration import conformal_radius
 from polyhedge.learners import Descent, Learner, Samples, Scenario
-from polyhedge.learners.samples import unless_interrupted
 from polyhedge.robust import decide
 from polyhedge_study.experiment import Experiment
 from polyhedge_study.finite_population import TheorySettings, hard_context, population
@@ -172,7 +171,7 @@ def reuse_job(job: ReuseJob, settings: TheorySettings) -> ReuseRow:
     n = job.value if job.sweep == "n" else _REUSE_SAMPLES
     residuals, centers = world.draw(n, rng)
     learned = job.learner.learn(Samples(residuals, centers, world.problem, settings.alpha), random_state=job.seed)
-    shape = unless_interrupted(learned).set
+    shape = learned.set
     reused, recalibrated = (
         world.coverage(shape, conformal_radius(shape.scores(sample), settings.alpha))
         for sample in (residuals, world.draw(n, rng)[0])

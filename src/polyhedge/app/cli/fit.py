@@ -134,10 +134,6 @@ def fit(
             "recent:HALF_LIFE or online[:STEP]. COLUMN need not be a feature."
         ),
     ] = None,
-    keep_interrupted: Annotated[
-        bool,
-        typer.Option("--keep-interrupted", help="After Ctrl-C, calibrate and save the best set so far, not nothing."),
-    ] = False,
     parameter: Parameter = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the split, the predictor and the learner.")] = 0,
     sign: SignKey = None,
@@ -217,7 +213,7 @@ def fit(
         decided,
         predictor=predictor,
         alpha=alpha,
-        learner=_learner(learner, guarantee, time_limit, keep_interrupted),
+        learner=_learner(learner, guarantee, time_limit),
         split=_split(rows, time_column, starts, gap, shares),
         random_state=seed,
         calibration=calibrator if rows.labels is None else with_values(calibrator, rows.labels),
@@ -235,7 +231,7 @@ def fit(
             seen = observed(decider, held_out, n_groups) if len(held_out) else None
             facets = _facets(decider, held_out if len(held_out) else rows.take(decider.split_.calibrate), names)
     except KeyboardInterrupt:
-        warn(["No model was saved. With --keep-interrupted the best set so far is calibrated and saved."])
+        warn(["No model was saved."])
         raise
     about: tuple[Any, ...] = (
         *rows.warnings,
@@ -295,7 +291,7 @@ def _split(rows: TableRows, time_column: str | None, starts: str | None, gap: st
     return TimeSplit(time_column, rows.times, parts, None if starts is None else names_in(starts), length)
 
 
-def _learner(name: str | None, guarantee: str | None, time_limit: float | None, keep_interrupted: bool) -> Any:
+def _learner(name: str | None, guarantee: str | None, time_limit: float | None) -> Any:
     """The learner of a set; None for the default of `RobustDecider`."""
     from polyhedge import learners
 
@@ -305,7 +301,7 @@ def _learner(name: str | None, guarantee: str | None, time_limit: float | None, 
         return None
     kind = getattr(learners, LEARNERS[name or "auto"])
     limit = {} if "time_limit" not in kind.__dataclass_fields__ else {"time_limit": time_limit}
-    return learners.Certified(kind(**limit), keep_interrupted=keep_interrupted)
+    return learners.Certified(kind(**limit))
 
 
 def outcome_frame(problem: Any, Y: Any, names: Any) -> Any:

@@ -34,7 +34,6 @@ class CertifiedBound:
     seconds, detail : how long it took, and what else there is to say.
     unit : the spread of costs: how much the residuals differ in cost, or what dropping them can save. Tolerances are
         shares of it, so that neither the unit of costs nor a constant in them matters.
-    interrupted : whether Ctrl-C ended the search.
     """
 
     lower: float
@@ -44,7 +43,6 @@ class CertifiedBound:
     seconds: float
     detail: str = ""
     unit: float = 0.0
-    interrupted: bool = False
 
     def __post_init__(self) -> None:
         if not self.lower <= self.upper:
@@ -68,7 +66,6 @@ def certified(
     tolerance: float,
     seconds: float,
     detail: str,
-    interrupted: bool = False,
 ) -> CertifiedBound:
     """Bounds with their status: optimal if apart by `tolerance` units, failed if they cross by more than rounding.
 
@@ -82,9 +79,9 @@ def certified(
     proven, complaint = below(lower, upper, unit)
     if complaint:
         detail = f"{complaint}; {detail}"
-        return CertifiedBound(proven, upper, kept, Status.FAILED, seconds, detail, unit, interrupted)
+        return CertifiedBound(proven, upper, kept, Status.FAILED, seconds, detail, unit)
     status = status_between(proven, upper, unit, tolerance)
-    return CertifiedBound(proven, upper, kept, status, seconds, detail, unit, interrupted)
+    return CertifiedBound(proven, upper, kept, status, seconds, detail, unit)
 
 
 def status_between(lower: float, value: float, unit: float, tolerance: float) -> Status:

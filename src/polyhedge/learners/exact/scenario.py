@@ -9,8 +9,7 @@ that of S along the cost directions of the z_i attains V*, so these directions a
 and recalibration moves all worst-case costs alike.
 
 The way to V* depends on the directions in which the cost can rise: a segment (`segment.py`, a dynamic program),
-finitely many or any (`selection.py`, cutting planes). For one context and a cost affine in the outcome, a value-at-risk
-program is eight times faster than the general search.
+finitely many or any (`selection.py`, cutting planes).
 """
 
 from __future__ import annotations
@@ -22,12 +21,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from polyhedge._support.validation import Array, Mask
-from polyhedge.learners.exact.bound import WORK, Budget, CertifiedBound, below, certified, status_between
+from polyhedge.learners.exact.bound import WORK, Budget, CertifiedBound, below, status_between
 from polyhedge.learners.exact.hull import HullOracle
 from polyhedge.learners.exact.segment import select_on_segment
 from polyhedge.learners.exact.selection import FixedDirectionSearch, SelectionSearch
-from polyhedge.learners.paper.ccg import Cut, Master
-from polyhedge.learners.paper.model import ModelRows
 from polyhedge.learners.samples import LearnResult, Needs, Samples
 from polyhedge.learners.scaling import SampleScaling, standardised
 from polyhedge.learners.starts import check_n_facets, closed, one_sided, simplex, without_noise
@@ -93,49 +90,7 @@ def _certify(samples: Samples, tolerance: float, budget: Budget, start: Mask | N
             return CertifiedBound(value, value, kept, Status.OPTIMAL, seconds, detail, unit)
     if structure.has_fixed_directions:
         return FixedDirectionSearch(samples, tolerance, budget).run(start)
-    bound = None
-    if samples.n_contexts == 1 and len(structure.pieces) == 1:
-        bound = _minimise_value_at_risk(samples, tolerance, budget)
-    return SelectionSearch(samples, tolerance, budget).run(start) if bound is None else bound
-
-
-def _minimise_value_at_risk(samples: Samples, tolerance: float, budget: Budget) -> CertifiedBound | None:
-    r"""The bound for one context and a cost affine in the outcome; None where the cost's directions are unbounded.
-
-    A set that covers `rank` residuals has support at least the rank-th smallest of $v^\top\epsilon_j$ in direction v,
-    and a half-space attains it. So with $v = Qz + q$
-
-    $$V^\star = \min_{z \in Z}\ g_0(z) + v^\top \hat f + (\text{rank-th smallest of } v^\top \epsilon_j),$$
-
-    a mixed-integer program with one binary for each residual that can be worth dropping, and no bilinear term. The
-    lower bound rests on its dual bound and its big M (`excess_over_selected`).
-    """
-    began, residuals, rank = time.perf_counter(), samples.residuals, samples.rank
-    try:
-        master = Master(samples)
-    except ValueError:
-        return None
-    cuts = [Cut(0, e, np.array([j])) for j, e in enumerate(residuals)]
-    M = np.array([master.costs.big_m(0, cut) for cut in cuts])
-    master.cuts = [cut if m > 0 else Cut(0, cut.point) for cut, m in zip(cuts, M, strict=True)]
-    rows = ModelRows()
-    selected = rows.columns(len(residuals), 0.0, 1.0, integer=True)
-    rows.at_most(selected, -np.ones(len(residuals)), -float(rank))
-    answer = master.solve(rows, selected, budget)
-    if not answer.solution.status.has_solution:
-        return None
-    costs = samples.problem.evaluate(np.tile(answer.z, (len(residuals), 1)), samples.centers + residuals)
-    kept = np.zeros(len(costs), dtype=bool)
-    kept[np.argsort(costs, kind="stable")[:rank]] = True
-    return certified(
-        answer.solution.value - answer.solution.gap,
-        float(costs[kept].max()),
-        kept,
-        unit=max(float(np.ptp(costs)), float(M.max())),
-        tolerance=tolerance,
-        seconds=time.perf_counter() - began,
-        detail=f"value-at-risk program with {int((M > 0).sum())} binaries on one context",
-    )
+    return SelectionSearch(samples, tolerance, budget).run(start)
 
 
 def _check_applies(problem: DecisionProblem) -> None:
@@ -213,7 +168,6 @@ class Scenario:
             seconds=time.perf_counter() - began,
             trace=trace,
             detail=f"{shape.n_facets} facets from the decisions; {complaint or bound.detail}",
-            interrupted=bound.interrupted,
             scores_in="costs",
         )
 

@@ -142,12 +142,9 @@ class _Search:
 
     def run(self, start: Mask | None = None) -> CertifiedBound:
         """Search until the bounds meet or the budget is spent; `start` are residuals that a good set keeps."""
-        began, interrupted = time.perf_counter(), False
+        began = time.perf_counter()
         first = self._visit(np.ones(self.n, dtype=bool))
-        try:
-            self._search(first, start if start is not None and start.sum() >= self.samples.rank else None)
-        except KeyboardInterrupt:
-            interrupted = True
+        self._search(first, start if start is not None and start.sum() >= self.samples.rank else None)
         return certified(
             self.lower,
             self.upper,
@@ -155,7 +152,6 @@ class _Search:
             unit=self.unit,
             tolerance=self.tolerance,
             seconds=time.perf_counter() - began,
-            interrupted=interrupted,
             detail=self._detail() if np.isfinite(self.lower) else "no floor is proven, so there is no bound",
         )
 

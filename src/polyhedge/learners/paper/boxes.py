@@ -8,7 +8,6 @@ box in proportion.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,8 +22,6 @@ from polyhedge.problems import NoSolutionError
 from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.program import Status
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -166,23 +163,19 @@ def _best_box(
     """The box with the least criterion at the learning radius."""
     began, limit = time.perf_counter(), settings.time_limit
     rng = np.random.default_rng(random_state)
-    best, least, trace, stopped, interrupted = None, np.inf, [], False, False
+    best, least, trace, stopped = None, np.inf, [], False
     grid = rotated_boxes(samples.residuals, settings.n_angles, settings.n_aspects, settings.max_aspect, rng)
-    try:
-        for candidate in grid:
-            shape = at_learning_radius(samples, candidate)
-            best = shape if best is None else best
-            value = criterion(shape)
-            trace.append(value)
-            if value < least:
-                best, least = shape, value
-            if limit is not None and time.perf_counter() - began > limit:
-                stopped = len(trace) < len(grid)
-                break
-    except KeyboardInterrupt:
-        logger.warning("Interrupted after %d of %d boxes: the best so far is returned.", len(trace), len(grid))
-        stopped = interrupted = True
-    best = at_learning_radius(samples, grid[0]) if best is None else best
+    for candidate in grid:
+        shape = at_learning_radius(samples, candidate)
+        best = shape if best is None else best
+        value = criterion(shape)
+        trace.append(value)
+        if value < least:
+            best, least = shape, value
+        if limit is not None and time.perf_counter() - began > limit:
+            stopped = len(trace) < len(grid)
+            break
+    assert best is not None
     return LearnResult(
         set=best,
         objective=mean_cost(samples, best, settings.max_contexts, must_be_finite=True),
@@ -190,7 +183,6 @@ def _best_box(
         seconds=time.perf_counter() - began,
         trace=tuple(trace),
         detail=f"least {name} of {len(trace)} of {len(grid)} rotated boxes",
-        interrupted=interrupted,
         scores_in="spreads",
     )
 

@@ -32,7 +32,6 @@ by the true objective.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -56,8 +55,6 @@ from polyhedge.sets import Polyhedron
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import Cone, ConicProgram, Status, row_kinds
 from polyhedge.solvers.solve import solve
-
-logger = logging.getLogger(__name__)
 
 _MAX_BASES = 1000
 """Up to so many bases, looking at all of them at once is faster than a warm linear program each."""
@@ -176,22 +173,17 @@ class _Run:
         self.scored_on = np.sort(rng.choice(m, min(m, settings.max_contexts), replace=False))
         self.best: Polyhedron | None = None
         self.best_value, self.trace, self.stopped = np.inf, list[float](), False
-        self.interrupted = False
         self.own_coverage = np.nan
 
     def from_starts(self, starts: list[Polyhedron]) -> LearnResult:
         self.state = PinballState(starts[0].W, starts[0].b, 0.0, np.zeros((0, 0)))
         done = 0
-        try:
-            for start in starts:
-                for state in self.descend(start):
-                    self._score(state)
-                done += 1
-                if self.stopped:
-                    break
-        except KeyboardInterrupt:
-            logger.warning("Interrupted after %d of %d starts: the best set so far is returned.", done, len(starts))
-            self.stopped = self.interrupted = True
+        for start in starts:
+            for state in self.descend(start):
+                self._score(state)
+            done += 1
+            if self.stopped:
+                break
         if self.best is None:
             self._score(self.state)
         assert self.best is not None
@@ -203,7 +195,6 @@ class _Run:
             trace=tuple(self.trace),
             detail=f"Algorithm 2 from {done} of {len(starts)} starts; its own radius covers {self.own_coverage:.3f} of "
             "the learning residuals",
-            interrupted=self.interrupted,
         )
 
     def descend(self, start: Polyhedron) -> list[PinballState]:

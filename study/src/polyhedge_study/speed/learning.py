@@ -17,7 +17,6 @@ import numpy as np
 
 from polyhedge.calibration import conformal_rank
 from polyhedge.learners import MIQCP, Auto, Descent, Learner, OneSidedBox, Samples, Scenario
-from polyhedge.learners.samples import unless_interrupted
 from polyhedge.problems import DecisionProblem
 from polyhedge.sets import Polyhedron
 from polyhedge_study.inside import Array
@@ -144,7 +143,6 @@ class LearningMethod:
 def _ours(make: Callable[[Data], Learner]) -> Callable[[Data], Learned]:
     def learn(data: Data) -> Learned:
         result = make(data).learn(Samples(data.residuals, data.centers, data.problem, ALPHA), random_state=0)
-        unless_interrupted(result)
         stopped = _OUT_OF_TIME if result.status.name == "STOPPED_EARLY" else ""
         return Learned(result.objective, result.lower_bound, stopped)
 
