@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import cvxpy as cp
@@ -17,7 +18,7 @@ from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from sklearn.ensemble import RandomForestRegressor
 
-from polyhedge_study.inside import Array
+from polyhedge_study.inside import Array, Indices
 
 __all__ = ["ALPHA", "Decide", "Script", "guarded", "margin", "quadratic", "served", "shares", "stock"]
 
@@ -45,24 +46,24 @@ class Script:
 
 def stock(over: Array, under: Array, A: Array, b: Array, *, integer: bool = False, priced: bool = False) -> Script:
     """Orders z >= 0 with A z <= b; a unit left over or short costs, where `priced` the latter times the parameter."""
-    d, programs = len(over), {}
+    d = len(over)
 
     def cost(z: Array, u: Array, theta: Array) -> Array:
         short = under * np.maximum(u - z, 0.0)
         return np.asarray((over * np.maximum(z - u, 0.0) + (short * theta[..., None] if priced else short)).sum(-1))
 
-    def program(s: int) -> Array:
+    @cache
+    def matrix(s: int) -> Any:
         each, here = sparse.identity(s * d), sparse.kron(np.ones((s, 1)), sparse.identity(d))
         rows = [[here, -each, None], [-here, None, -each], [sparse.csr_array(A), None, None]]
         return sparse.block_array(rows, format="csc")
 
     def solve(scenarios: Array, theta: float) -> Array:
         s = len(scenarios)
-        programs[s] = programs[s] if s in programs else program(s)
         price = under * theta if priced else under
         c = np.concatenate([np.zeros(d), np.tile(over, s) / s, np.tile(price, s) / s])
         u = scenarios.ravel()
-        rows = LinearConstraint(programs[s], -np.inf, np.concatenate([u, -u, b]))
+        rows = LinearConstraint(matrix(s), -np.inf, np.concatenate([u, -u, b]))
         whole = np.r_[np.ones(d), np.zeros(2 * s * d)] if integer else None
         z = milp(c, constraints=rows, integrality=whole, bounds=Bounds(0, np.inf)).x[:d]
         return np.asarray(z.round() if integer else z)
@@ -151,7 +152,7 @@ def margin(scores: Array) -> float:
     return float(np.sort(scores)[int(np.ceil((1 - ALPHA) * (len(scores) + 1) - 1e-9)) - 1])
 
 
-def _parts(n: int) -> tuple[Array, Array]:
+def _parts(n: int) -> tuple[Indices, Indices]:
     """Three quarters to develop with, one to calibrate."""
     order = np.random.default_rng(0).permutation(n)
     return order[: 3 * n // 4], order[3 * n // 4 :]
@@ -176,5 +177,5 @@ def _numbers(X: Any, columns: Any) -> Any:
     return table if columns is None else table.reindex(columns=columns, fill_value=0)
 
 
-def _take(X: Any, rows: Array) -> Any:
+def _take(X: Any, rows: Indices) -> Any:
     return X.iloc[rows] if isinstance(X, pd.DataFrame) else X[rows]

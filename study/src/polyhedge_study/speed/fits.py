@@ -55,8 +55,9 @@ class FitCase:
         """The default `fit`."""
         problem = self.problem()
         known = {problem.parameters[0].name: theta} if problem.parameters else None
-        settings = {"guarantee": "cost"} if known else {}  # the promise of the script
-        decider = ph.RobustDecider(problem, random_state=0, alpha=ALPHA, **settings).fit(X, Y, parameters=known)
+        decider = ph.RobustDecider(problem, alpha=ALPHA, random_state=0)
+        decider.guarantee = "cost" if known else None  # with parameters of rows a set would be learned
+        decider.fit(X, Y, parameters=known)
 
         def decide(X: Any, theta: Array) -> tuple[Array, Array]:
             decisions = decider.decide(X, parameters=dict.fromkeys(known, theta) if known else None)
@@ -87,8 +88,13 @@ class FitRow:
     held: float
 
 
-def _arrays(rows: Callable[[int], tuple[Array, Array]]) -> Callable[[int], tuple[Any, Array, Array]]:
-    return lambda n: (*rows(n), np.ones(n))
+def _arrays(draw: Callable[[int, int], tuple[Array, Array]], d: int) -> Callable[[int], tuple[Any, Array, Array]]:
+    return lambda n: (*draw(n, d), np.ones(n))
+
+
+def _pieces(n: int) -> tuple[Any, Array, Array]:
+    X, Y = demand(n, 2)
+    return X, np.round(2.5 * Y), np.ones(n)
 
 
 def _example(n: int) -> tuple[Any, Array, Array]:
@@ -123,40 +129,21 @@ def _returns(n: int, d: int) -> tuple[Array, Array]:
     return X, 0.2 + 0.2 * X @ rng.normal(size=(4, d)) / 2 + common * np.linspace(0.4, 1.2, d) + 0.8 * own
 
 
-def _newsvendor(d: int, A: Array, b: Array, *, integer: bool = False) -> dict[str, Any]:
-    """Products, one of which left over costs 1 and short 3, under A z <= b."""
+def _newsvendor(
+    A: Any, b: Any, *, over: Any = 1.0, under: Any = 3.0, integer: bool = False, priced: bool = False
+) -> dict[str, Any]:
+    """Orders under A z <= b; what a unit left over and a unit short cost, where `priced` times a row's parameter."""
+    A, b = np.atleast_2d(np.asarray(A, dtype=float)), np.atleast_1d(np.asarray(b, dtype=float))
+    d = A.shape[1]
+    over, under = np.full(d, over, dtype=float), np.full(d, under, dtype=float)
 
     def problem() -> Any:
         z = cp.Variable(d, nonneg=True, integer=integer, name="order")
-        return ph.DecisionProblem(
-            decision=z,
-            cost=lambda z, u: cp.sum(cp.pos(z - u)) + 3 * cp.sum(cp.pos(u - z)),
-            constraints=[A @ z <= b],
-            n_outcomes=d,
-        )
+        price = cp.Parameter(nonneg=True, name="price") if priced else 1
+        cost = lambda z, u: over @ cp.pos(z - u) + price * (under @ cp.pos(u - z))  # noqa: E731
+        return ph.DecisionProblem(decision=z, cost=cost, constraints=[A @ z <= b], n_outcomes=d)
 
-    return {"problem": problem, "script": lambda: stock(np.ones(d), np.full(d, 3.0), A, b, integer=integer)}
-
-
-def _shop() -> dict[str, Any]:
-    over, under = np.array([1.0, 2.0, 1.5]), np.array([2.0, 4.0, 4.0])
-
-    def problem() -> Any:
-        z = cp.Variable(3, nonneg=True, name="bring")
-        cost = lambda z, u: over @ cp.pos(z - u) + under @ cp.pos(u - z)  # noqa: E731
-        return ph.DecisionProblem(decision=z, cost=cost, constraints=[cp.sum(z) <= 160], n_outcomes=3)
-
-    return {"problem": problem, "script": lambda: stock(over, under, np.ones((1, 3)), np.array([160.0]))}
-
-
-def _priced_problem() -> Any:
-    z, price = cp.Variable(3, nonneg=True, name="order"), cp.Parameter(nonneg=True, name="price")
-    return ph.DecisionProblem(
-        decision=z,
-        cost=lambda z, u: cp.sum(cp.pos(z - u)) + price * cp.sum(cp.pos(u - z)),
-        constraints=[cp.sum(z) <= 40],
-        n_outcomes=3,
-    )
+    return {"problem": problem, "script": lambda: stock(over, under, A, b, integer=integer, priced=priced)}
 
 
 _CREW_COST = np.array([3.0, 2.0, 2.0])
@@ -181,72 +168,59 @@ def _crews_by_hand() -> Script:
     )
 
 
-def _simplex(d: int, n: int) -> FitCase:
-    problem = partial(ph.problems.simplex_linear, np.zeros(d))
-    return FitCase(f"simplex-{d}-n{n}", problem, _arrays(partial(prices, d=d)), n, partial(shares, d))
-
-
 _EVEN = 0.08 * (5 * np.eye(5) - np.ones((5, 5)))
 """z'Pz = 0.08 sum over pairs of (z_i - z_j)^2."""
 _RISK = 0.1 * (0.5 * np.eye(20) + 0.5 / 20)
-_BUDGETS = np.array([[1.0, 1, 1, 1, 1], [1, 2, 3, 2, 1]]), np.array([65.0, 120.0])
 _CASES = (
-    FitCase("readme", rows=_example, n=1350, n_fresh=138, **_shop()),
+    FitCase(
+        "readme",
+        rows=_example,
+        n=1350,
+        n_fresh=138,
+        **_newsvendor([1, 1, 1], 160, over=[1, 2, 1.5], under=[2, 4, 4]),
+    ),
     *(
-        FitCase(
-            f"newsvendor-4-n{n}",
-            rows=_arrays(partial(demand, d=4)),
-            n=n,
-            **_newsvendor(4, np.ones((1, 4)), np.array([56.0])),
-        )
+        FitCase(f"newsvendor-4-n{n}", rows=_arrays(demand, 4), n=n, **_newsvendor([1, 1, 1, 1], 56))
         for n in (500, 10_000)
     ),
-    *(_simplex(d, n) for d in (10, 24) for n in (600, 2000)),
+    *(
+        FitCase(
+            f"simplex-{d}-n{n}",
+            partial(ph.problems.simplex_linear, np.zeros(d)),
+            _arrays(prices, d),
+            n,
+            partial(shares, d),
+        )
+        for d in (10, 24)
+        for n in (600, 2000)
+    ),
     FitCase(
         "shares-15",
         lambda: ph.problems.portfolio(np.zeros((15, 15))),
-        _arrays(partial(_returns, d=15)),
+        _arrays(_returns, 15),
         600,
         partial(shares, 15, 0.3, -1.0),
     ),
     FitCase(
         "quadratic-5",
         lambda: ph.problems.simplex_quadratic(np.zeros(5), 0.08),
-        _arrays(partial(prices, d=5)),
+        _arrays(prices, 5),
         1000,
         partial(quadratic, _EVEN),
     ),
     FitCase(
         "shares-20-risk",
         lambda: ph.problems.portfolio(_RISK),
-        _arrays(partial(_returns, d=20)),
+        _arrays(_returns, 20),
         1500,
         partial(quadratic, _RISK, -1.0),
     ),
-    FitCase("raw-20000", rows=_raw, n=20_000, **_newsvendor(2, np.ones((1, 2)), np.array([32.0]))),
-    FitCase("constraints", _crews, _arrays(partial(demand, d=2)), 1000, _crews_by_hand, is_constraint=True),
-    FitCase(
-        "integers-3",
-        rows=_arrays(partial(demand, d=3)),
-        n=300,
-        n_fresh=200,
-        **_newsvendor(3, np.ones((1, 3)), np.array([42.0]), integer=True),
-    ),
-    FitCase(
-        "integers-2-n3200",
-        rows=lambda n: (demand(n, 2)[0], np.round(2.5 * demand(n, 2)[1]), np.ones(n)),
-        n=3200,
-        n_fresh=200,
-        **_newsvendor(2, np.ones((1, 2)), np.array([70.0]), integer=True),
-    ),
-    FitCase(
-        "parameter",
-        _priced_problem,
-        _priced,
-        1000,
-        lambda: stock(np.ones(3), np.ones(3), np.ones((1, 3)), np.array([40.0]), priced=True),
-    ),
-    FitCase("budgets-5", rows=_arrays(partial(demand, d=5)), n=1000, **_newsvendor(5, *_BUDGETS)),
+    FitCase("raw-20000", rows=_raw, n=20_000, **_newsvendor([1, 1], 32)),
+    FitCase("constraints", _crews, _arrays(demand, 2), 1000, _crews_by_hand, is_constraint=True),
+    FitCase("integers-3", rows=_arrays(demand, 3), n=300, n_fresh=200, **_newsvendor([1, 1, 1], 42, integer=True)),
+    FitCase("integers-2-n3200", rows=_pieces, n=3200, n_fresh=200, **_newsvendor([1, 1], 70, integer=True)),
+    FitCase("parameter", rows=_priced, n=1000, **_newsvendor([1, 1, 1], 40, under=1.0, priced=True)),
+    FitCase("budgets-5", rows=_arrays(demand, 5), n=1000, **_newsvendor([[1, 1, 1, 1, 1], [1, 2, 3, 2, 1]], [65, 120])),
 )
 FIT_CASES = {case.name: case for case in _CASES}
 """The cases by name."""
