@@ -3,17 +3,18 @@
 import math
 from dataclasses import replace
 
+import cvxpy as cp
 import numpy as np
 import pytest
 from scipy import stats
 from sklearn.linear_model import Ridge
 
 from polyhedge.data import Split, synthetic_mean
-from polyhedge.problems import newsvendor, simplex_linear, simplex_newsvendor
+from polyhedge.problems import DecisionProblem, newsvendor, simplex_linear, simplex_newsvendor
 from polyhedge.robust import decide_knowing
 from polyhedge_study.case_report import case_comparisons, case_grid, case_words, differences
 from polyhedge_study.case_runs import N_RESAMPLED, CaseRow, case_jobs, resampled
-from polyhedge_study.cases import make_case
+from polyhedge_study.cases import CASES, make_case
 from polyhedge_study.guarantees import GuaranteeRow, guarantee_jobs
 from polyhedge_study.guarantees_report import comparisons, cost_grid, guarantee_words, set_grid
 from polyhedge_study.guarded.developed import Bounded
@@ -44,7 +45,7 @@ def tiny_task(seed, key=""):
     return Task("tiny", problem, X, Y, split, np.arange(260, 360), Ridge(), ("a", "b"), ratios)
 
 
-@pytest.mark.parametrize("key", [key for key in RIVALS if key != "risk-averse"])
+@pytest.mark.parametrize("key", [key for key in RIVALS if key not in ("risk-averse", "forecast-scaled")])
 def test_the_count_of_rows_that_keep_a_rivals_bound_has_its_exact_law(key):
     # 2 seeds, each false alarm below 1 in 10 000.
     tasks = [tiny_task(seed, key) for seed in range(2)]
@@ -64,6 +65,22 @@ def test_risk_averse_calibration_covers_at_least_what_it_promises_and_shares_lev
     assert held_p_value(counts, 100, 100, 0.1, has_ties=True) > 1e-4
     spread = np.abs(tasks[0].rows("test")[0][:, 0])
     assert np.corrcoef(spread, found[0].bound)[0, 1] > 0.3
+
+
+def test_a_forecast_with_k_times_its_error_keeps_constraints_in_the_promised_share_of_rows():
+    # 2 seeds, false alarm below 1 in 10 000.
+    z = cp.Variable(3, nonneg=True)
+    crews = DecisionProblem(
+        decision=z,
+        cost=lambda z, u: np.array([3.0, 2.0, 2.0]) @ z,
+        uncertain_constraints=lambda z, u: [z[0] + z[1] >= u[0], z[0] + z[2] >= u[1]],
+        n_outcomes=2,
+    )
+    tasks = [replace(tiny_task(seed), problem=crews, Y=3 + tiny_task(seed).Y) for seed in range(2)]
+    found = [GUARDED["forecast-scaled"].run(task, 0.1, 0) for task in tasks]
+    assert held_p_value([round(100 * one.covered) for one in found], 100, 100, 0.1) > 1e-4
+    served = found[0].z[:, [0]] + found[0].z[:, 1:]
+    assert (served >= tasks[0].rows("test")[1] - 1e-7).all(axis=1).mean() >= found[0].covered
 
 
 def test_the_law_of_held_counts_is_that_of_exchangeable_scores():
@@ -194,7 +211,9 @@ def test_the_error_of_a_bound_knows_that_its_radius_comes_from_one_period():
 def test_only_cases_that_separate_get_the_rival_that_needs_it():
     jobs = case_jobs()
     assert {job.case for job in jobs if job.method == "quantile-scaled"} == {"bakery"}
-    assert {job.case for job in jobs} == {"charging", "battery", "bakery", "portfolio", "restaurant", "bikes"}
+    assert {job.case for job in jobs} == set(CASES)
+    assert {job.method for job in jobs if job.case == "crews"} == {PLAN, "forecast-scaled"}
+    assert {job.case for job in jobs if job.method == "forecast-scaled"} == {"crews"}
 
 
 def test_unknown_names_are_refused_with_those_that_there_are():

@@ -11,22 +11,20 @@ from time import process_time
 import numpy as np
 
 from polyhedge.data.splits import evenly_chosen
-from polyhedge_study.cases import CASES, make_case
+from polyhedge_study.cases import CASES, SEPARATE, SERVED, make_case
 from polyhedge_study.experiment import Experiment
 from polyhedge_study.guarantees import find_guarded
 from polyhedge_study.guarded.developed import Bounded, attained_radius
-from polyhedge_study.guarded.methods import GUARDED
+from polyhedge_study.guarded.methods import GUARDED, PLAN
 from polyhedge_study.inside import Array, Indices, check_alpha
 from polyhedge_study.jobs import Progress, Workers
 
 __all__ = ["N_RESAMPLED", "N_STRETCHES", "CaseJob", "CaseRow", "case_jobs", "resampled", "run_cases"]
 
-_SEPARATE = ("bakery",)
-"""Cases whose cost separates into one for each outcome."""
 N_STRETCHES = 20
 """Stretches of a period that are drawn again as a whole, because neighbours in time are alike."""
 _RADII_OF_SETS = 16
-"""A set decides anew at every radius, for minutes with thousands of rows: as many as leave errors to two digits."""
+"""Sets and paths of margins decide anew at every radius, which takes minutes: so many leave errors to two digits."""
 N_RESAMPLED = 200
 """Pairs of periods drawn again: standard errors are then known to 5 per cent."""
 
@@ -67,7 +65,7 @@ class CaseRow:
     Attributes
     ----------
     bound, realised : means over the test rows.
-    held : share of test rows that cost no more than their bound.
+    held : share of test rows that cost no more than their bound, or whose constraints hold.
     n_decisions : distinct decisions at the test rows: one says that the forecast is not followed.
     seconds : CPU time.
     equal : mean bound if the test rows themselves had set the radius, so that exactly the promised share is covered.
@@ -105,13 +103,15 @@ def case_jobs(names: Sequence[str] = (), methods: Sequence[str] = ()) -> list[Ca
     if unknown:
         raise ValueError(f"case must be one of {', '.join(CASES)}; got {', '.join(map(repr, unknown))}.")
     chosen = find_guarded(methods or tuple(GUARDED))
-    return [
-        CaseJob(name, key)
-        for name in CASES
-        if not names or name in names
-        for key in chosen
-        if name in _SEPARATE or not GUARDED[key].needs_ratios
-    ]
+    return [CaseJob(name, key) for name in CASES if not names or name in names for key in chosen if _suits(key, name)]
+
+
+def _suits(key: str, case: str) -> bool:
+    """Constraints that hold the outcome are served, not guarded; quantiles of outcomes need a cost that separates."""
+    needs = GUARDED[key].needs
+    if case in SERVED:
+        return key == PLAN or needs == "service"
+    return not needs or (needs == "ratios" and case in SEPARATE)
 
 
 def run_cases(
@@ -151,7 +151,7 @@ def run_job(job: CaseJob, settings: CaseSettings) -> CaseRow:
         "done",
         bound=float(promised.bound.mean()),
         realised=float(costs.mean()),
-        held=float((costs <= promised.bound).mean()),
+        held=promised.covered if job.case in SERVED else float((costs <= promised.bound).mean()),
         n_decisions=len(np.unique(promised.z.round(6), axis=0)),
         n_test=len(costs),
         seconds=seconds,
@@ -160,7 +160,7 @@ def run_job(job: CaseJob, settings: CaseSettings) -> CaseRow:
         resampled=resampled(
             promised,
             lambda z: task.problem.evaluate(z, outcomes),
-            most_radii=None if GUARDED[job.method].promise == "cost" else _RADII_OF_SETS,
+            most_radii=_RADII_OF_SETS if GUARDED[job.method].promise == "outcome" or job.case in SERVED else None,
         ),
     )
 

@@ -8,13 +8,17 @@
 | portfolio | weekly losses of 20 shares | weights of at most 1, sum 1 | 50 / 15 / 15 / 20 % |
 | restaurant | demand for 7 dishes | portions within the kitchen's limit; left over 1, short 3 | 50 / 15 / 17 / 18 % |
 | bikes | casual, registered riders of an hour | bikes ready, within a limit; idle 1, missing 4 | 50 / 15 / 15 / 20 % |
+| plants | load by night and by day | units of 40 MW; one running costs 1, one short 4 | 50 / 21 / 60 / 200 rows |
+| crews | riders at 8 and at 17 hours | crews for one kind or both, which must suffice | 50 / 15 / 15 / 20 % |
+| transfers | demand for a product at 2 shops | orders; moved 1, left over 1, short 4 | 50 / 15 / 15 / 20 % |
 
-No setting was chosen on the restaurant or the bikes; the restaurant showed that a rule was missing.
+No setting was chosen on the restaurant, the bikes or the last three; the restaurant showed that a rule was missing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import cvxpy as cp
@@ -33,6 +37,7 @@ from polyhedge.data.real import (
     bakery_demand,
     bike_riders,
     day_ahead_prices,
+    electric_load,
     restaurant_demand,
     share_losses,
 )
@@ -40,7 +45,7 @@ from polyhedge.data.splits import IndexArray
 from polyhedge.problems import DecisionProblem, newsvendor
 from polyhedge_study.tasks import Task
 
-__all__ = ["CASES", "make_case"]
+__all__ = ["CASES", "SEPARATE", "SERVED", "make_case"]
 
 _SHARES = (50, 15, 15, 20)
 """Per cent of the dates that train, learn, calibrate and test: half for the predictor, the rest nearly alike."""
@@ -116,6 +121,59 @@ def _bikes() -> Task:
     return _task("bikes", newsvendor(1.0, 4.0, 2, capacity=limit), table, parts, _trees())
 
 
+def _plants() -> Task:
+    """Units that run, in integers; 71 days to develop with."""
+    table, size = electric_load(), 40.0
+    z = cp.Variable(2, integer=True, nonneg=True, name="units")
+    problem = DecisionProblem(
+        decision=z,
+        cost=lambda z, u: cp.sum(z) + 4 / size * cp.sum(cp.pos(u - size * z)),
+        constraints=[z <= 40],
+        n_outcomes=2,
+        name="plants",
+    )
+    # Days at random: few rows are what this case is about, not drift.
+    parts = np.split(np.random.default_rng(0).permutation(len(table.Y))[:331], [50, 71, 131])
+    task = _task("plants", problem, table, parts, make_pipeline(StandardScaler(), Ridge(10.0)))
+    return replace(task, in_time=False)
+
+
+def _crews() -> Task:
+    """The service level is a constraint that holds the outcome: the first kind serves both kinds of riders."""
+    table = bike_riders()
+    rows = np.isin(pd.DatetimeIndex(table.X.index).hour, (8, 17))
+    table = Table(table.X[rows], table.Y[rows])
+    z, price = cp.Variable(3, nonneg=True, name="crews"), np.array([3.0, 2.0, 2.0])
+    problem = DecisionProblem(
+        decision=z,
+        cost=lambda z, u: price @ z,
+        uncertain_constraints=lambda z, u: [z[0] + z[1] >= u[0], z[0] + z[2] >= u[1]],
+        n_outcomes=2,
+        name="crews",
+    )
+    return _task("crews", problem, table, _by_time(table.X), _trees())
+
+
+def _transfers() -> Task:
+    """What one shop has left and the other lacks is moved: the least cost after that, as a maximum of pieces."""
+    table = bakery_demand(2)
+    first, second = (table.X["store"].to_numpy() == name for name in np.unique(table.X["store"]))
+    earlier = table.X[second].filter(regex="_week|_month").add_suffix("_second")
+    X = table.X[first].drop(columns="store").join(earlier, how="inner")
+    Y = pd.DataFrame({"first": table.Y[first].iloc[:, 0], "second": table.Y[second].iloc[:, 0]}).loc[X.index]
+    over, under, move = 1.0, 4.0, 1.0
+    prices = [(over, over), (-under, -under), (over, over - move), (over - move, over)]
+    prices += [(-under, move - under), (move - under, -under)]
+    z = cp.Variable(2, nonneg=True, name="order")
+    problem = DecisionProblem(
+        decision=z,
+        cost=lambda z, u: cp.maximum(*(a * (z[0] - u[0]) + b * (z[1] - u[1]) for a, b in prices)),
+        n_outcomes=2,
+        name="transfers",
+    )
+    return _task("transfers", problem, Table(X, Y), _by_time(X), _trees())
+
+
 CASES: dict[str, Callable[[], Task]] = {
     "charging": _charging,
     "battery": _battery,
@@ -123,8 +181,13 @@ CASES: dict[str, Callable[[], Task]] = {
     "portfolio": _portfolio,
     "restaurant": _restaurant,
     "bikes": _bikes,
+    "plants": _plants,
+    "crews": _crews,
+    "transfers": _transfers,
 }
 """Makers of the cases by name."""
+SEPARATE, SERVED = ("bakery",), ("crews",)
+"""Cases whose cost separates into one for each outcome; cases whose constraints hold the outcome."""
 
 
 def _trees() -> Any:

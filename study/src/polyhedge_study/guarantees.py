@@ -119,7 +119,7 @@ def find_guarded(keys: Sequence[str] = ()) -> list[str]:
     unknown = [key for key in keys if key not in GUARDED]
     if unknown:
         raise ValueError(f"method must be one of {', '.join(GUARDED)}; got {', '.join(map(repr, unknown))}.")
-    return [key for key, row in GUARDED.items() if (key in keys if keys else not row.needs_ratios)]
+    return [key for key, row in GUARDED.items() if (key in keys if keys else not row.needs)]
 
 
 def guarantee_jobs(

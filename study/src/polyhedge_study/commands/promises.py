@@ -116,7 +116,7 @@ def limit(
 
 def cases(
     case: Annotated[
-        list[str] | None, typer.Option(help="charging, battery, bakery, portfolio, restaurant, bikes.")
+        list[str] | None, typer.Option(help="Such as charging or bakery; may be repeated. A wrong one lists all.")
     ] = None,
     method: Annotated[list[str] | None, typer.Option(help="Such as polyhedge; may be repeated.")] = None,
     alpha: Annotated[float, typer.Option(help="Share of rows whose bound may fail.")] = 0.1,

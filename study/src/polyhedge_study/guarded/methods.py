@@ -9,7 +9,7 @@ from polyhedge import RobustDecider
 from polyhedge_study.guarded.developed import Bounded, Run, bounded
 from polyhedge_study.guarded.quantiles import quantile_regression, scaled_quantile_regression
 from polyhedge_study.guarded.risk_averse import risk_averse
-from polyhedge_study.guarded.rules import cvar, nominal, sample_average
+from polyhedge_study.guarded.rules import cvar, forecast_plus, nominal, sample_average, scaled
 from polyhedge_study.tasks import Task
 
 __all__ = ["CAUTIOUS", "GUARDED", "PLAN", "QUICK_GUARDED", "RIVALS", "SET", "GuardedMethod"]
@@ -29,7 +29,7 @@ class GuardedMethod:
     run : task, alpha and seed -> what it promises.
     promise : "cost" of the decision taken, or "outcome": a set that bounds the cost of every decision.
     has_law : whether the count of rows that keep their bounds has the exact law of `held_law`; otherwise it is larger.
-    needs_ratios : whether it needs a cost that separates.
+    needs : "" for any cost, "ratios" for a cost that separates, "service" for constraints that hold the outcome.
     """
 
     key: str
@@ -37,7 +37,7 @@ class GuardedMethod:
     run: Run
     promise: str = "cost"
     has_law: bool = True
-    needs_ratios: bool = False
+    needs: str = ""
 
 
 def _decided(task: Task, alpha: float, seed: int, *, guarantee: str, caution: float = 0.5) -> Bounded:
@@ -55,10 +55,11 @@ _ROWS = (
     GuardedMethod("nominal-guard", "Nominal + guard", nominal),
     GuardedMethod("average-guard", "Sample average + guard", sample_average),
     GuardedMethod("cvar-guard", "CVaR + guard", cvar),
+    GuardedMethod("average-scaled", "Sample average + scaled guard", partial(scaled, tail=1.0)),
+    GuardedMethod("cvar-scaled", "CVaR of the worst .3 + scaled guard", partial(scaled, tail=0.3)),
+    GuardedMethod("forecast-scaled", "Forecast + k times its error", forecast_plus, needs="service"),
     GuardedMethod("quantile-guard", "Quantile regression + guard", quantile_regression),
-    GuardedMethod(
-        "quantile-scaled", "Quantile regression + scaled guard", scaled_quantile_regression, needs_ratios=True
-    ),
+    GuardedMethod("quantile-scaled", "Quantile regression + scaled guard", scaled_quantile_regression, needs="ratios"),
     # Scores are numbers of a list: ties make coverage larger.
     GuardedMethod("risk-averse", "Risk-averse calibration", risk_averse, has_law=False),
     GuardedMethod(SET, "Polyhedge, set", partial(_decided, guarantee="outcome"), promise="outcome"),
