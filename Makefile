@@ -11,7 +11,7 @@ WORKERS ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-oldest test-newest test-extras bench bench-compare docs docs-open release-check lint types format licences lock clean
+.PHONY: help run test test-slow test-oldest test-newest test-extras bench bench-compare docs docs-open release-check sbom conda lint types format licences lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -91,6 +91,20 @@ release-check: $(READY)  ## build and check both archives, install the wheel alo
 	$(BIN)/uv pip install --quiet --python .release twine
 	.release/bin/python -m twine check --strict dist/*
 	rm -rf .release
+
+sbom: $(READY)  ## a list of everything that `pip install polyhedge` brings, as CycloneDX: dist/sbom.cdx.json
+	rm -rf .release
+	$(BIN)/uv venv --quiet .release
+	$(BIN)/uv venv --quiet .release/tool
+	$(BIN)/uv pip install --quiet --python .release .
+	$(BIN)/uv pip install --quiet --python .release/tool 'cyclonedx-bom>=7'
+	mkdir -p dist
+	.release/tool/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type library --output-reproducible \
+	  -o dist/sbom.cdx.json .release/bin/python
+	rm -rf .release
+
+conda:  ## a conda package from conda/recipe.yaml; needs rattler-build and the channel conda-forge
+	rattler-build build --recipe conda/recipe.yaml --channel conda-forge --output-dir dist/conda
 
 licences: $(READY)  ## the licences of everything that polyhedge brings; none may be of the GPL family
 	$(BIN)/python tests/licences.py

@@ -66,9 +66,10 @@ html_theme = "pydata_sphinx_theme"
 html_title = "Polyhedge"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-html_sidebars = {"*": []}  # pages of the guide stand side by side; gallery and reference have a list at their left
+html_sidebars = {"index": []}  # every other page has the pages of its section at its left
 html_show_sourcelink = False
 html_theme_options = {
+    "header_links_before_dropdown": 5,
     "navbar_align": "left",
     "show_prev_next": True,
     "footer_start": ["copyright"],

@@ -1,8 +1,7 @@
 """Draw `promise.svg`, the picture of the front page: what each decision was said to cost at most, and what it cost.
 
 Run it as ``python docs/images/promise.py``; `promise-phone.svg` is the same for narrow pages. The rows are those of the
-README's ten lines. Days appear one after the other where the viewer allows motion; the picture is whole without it, and
-follows a light or a dark page.
+README's ten lines. The picture follows a light or a dark page.
 """
 
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ import polyhedge as ph
 from polyhedge_study.demo import bonferroni_box
 
 HERE = Path(__file__).parent
-SECONDS_A_ROW = 0.22
 N_SHOWN = 42
 STYLE = """
   text { font: 14px system-ui, -apple-system, "Segoe UI", sans-serif; fill: #24292f }
@@ -26,10 +24,6 @@ STYLE = """
     text { fill: #e6edf3 } .small { fill: #9aa4af } .axis { stroke: #3d444d }
     .bound { fill: #58a6ff; fill-opacity: .25 } .cap, .kept { fill: #58a6ff }
     .missed { fill: #ff6b6b } .box { stroke: #768390 }
-  }
-  @media (prefers-reduced-motion: no-preference) {
-    .before, .after { opacity: 0; animation: show .3s ease-out forwards }
-    @keyframes show { to { opacity: 1 } }
   }
 """
 
@@ -52,16 +46,16 @@ class Layout:
 
 WIDE = Layout(
     880, 420, 48, 16, 96, 44,
-    ("Every morning: what to bring, and what the day will cost at most",),
+    ("A cost ceiling for every delivery, set the day before",),
     ((0, 56), (330, 56), (730, 56), (0, 80)),
-    ("cost of bread, salad and soup left over or missing; {n} deliveries that nothing was fitted to",),
+    ("cost of bread, salad and soup left over or missing: {n} later deliveries, unseen by the fit",),
     4.5,
 )  # fmt: skip
 NARROW = Layout(
     400, 430, 32, 4, 160, 56,
-    ("Every morning: what to bring,", "and what the day will cost at most"),
+    ("A cost ceiling for every", "delivery, set the day before"),
     ((-28, 74), (-28, 96), (-28, 118), (-28, 140)),
-    ("cost of bread, salad and soup left over or missing;", "{n} deliveries that nothing was fitted to"),
+    ("cost of bread, salad and soup left over or missing:", "{n} later deliveries, unseen by the fit"),
     2.8,
 )  # fmt: skip
 
@@ -79,7 +73,7 @@ def measured() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         constraints=[cp.sum(bring) <= 160],
         n_outcomes=3,
     )
-    decider = ph.RobustDecider(problem, alpha=0.1, random_state=0).fit(X, Y)
+    decider = ph.RobustDecider(problem, alpha=0.1, split="time", random_state=0).fit(X, Y)
     bounds, costs = decider.decide(new[X.columns]).cost_bound, decider.measure(new[X.columns], new[names]).realised
     return bounds, costs, box_bounds(decider, problem, X, Y, new[X.columns])
 
@@ -98,7 +92,7 @@ def picture(at: Layout, bounds: np.ndarray, costs: np.ndarray, boxes: np.ndarray
         f'height="{at.height}" role="img"><title>Bounds of {len(bounds)} decisions, and what they cost</title>'
         f"<style>{STYLE}</style>"
     )
-    kept = f"{int((costs <= bounds).sum())} of {len(bounds)} kept (promised 9 of 10)"
+    kept = f"{int((costs <= bounds).sum())} of {len(bounds)} below it (promised: 9 of 10)"
     below = at.height - at.bottom + 24
     x = at.left if at is WIDE else 4
     lines = [
@@ -132,12 +126,10 @@ def days(at: Layout, bounds: np.ndarray, costs: np.ndarray, boxes: np.ndarray, t
         x, wide = round(at.left + step * i + gap / 2, 1), round(step - gap, 1)
         kind = "kept" if cost <= bound else "missed"
         lines.append(
-            f'<g class="before" style="animation-delay:{SECONDS_A_ROW * i:.2f}s">'
             f'<rect class="bound" x="{x}" y="{y(bound)}" width="{wide}" height="{y(0) - y(bound):.1f}"/>'
             f'<rect class="cap" x="{x}" y="{y(bound)}" width="{wide}" height="2.5"/>'
-            f'<line class="box" x1="{x}" x2="{x + wide:.1f}" y1="{y(box)}" y2="{y(box)}" stroke-dasharray="3 2"/></g>'
-            f'<circle class="after {kind}" style="animation-delay:{SECONDS_A_ROW * (i + 1.6):.2f}s" '
-            f'cx="{x + wide / 2:.1f}" cy="{y(cost)}" r="{at.point}"/>'
+            f'<line class="box" x1="{x}" x2="{x + wide:.1f}" y1="{y(box)}" y2="{y(box)}" stroke-dasharray="3 2"/>'
+            f'<circle class="{kind}" cx="{x + wide / 2:.1f}" cy="{y(cost)}" r="{at.point}"/>'
         )
     return lines
 
@@ -146,12 +138,12 @@ def legend(at: Layout, bound: float, kept: str, box: float) -> list[str]:
     """What the marks mean."""
     bar = '<rect class="cap" y="-6" width="16" height="2.5"/><rect class="bound" y="-5" width="16" height="11"/>'
     entries = (
-        (bar, f"bound, known before: {bound:.0f} in the mean"),
+        (bar, f"ceiling, known before: {bound:.0f} on average"),
         ('<circle class="kept" cx="8" r="4.5"/>', f"cost, known after: {kept}"),
         ('<circle class="missed" cx="8" r="4.5"/>', "above it"),
         (
             '<line class="box" x2="16" stroke-dasharray="3 2"/>',
-            f"bound over a {'conformal ' if at is WIDE else ''}box around the forecast: {box:.0f} in the mean",
+            f"ceiling from {'separate ' if at is WIDE else ''}prediction intervals: {box:.0f} on average",
         ),
     )
     return [

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from polyhedge._support.lazy import lazy
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 if TYPE_CHECKING:
     from polyhedge import calibration, data, distributed, learners, plots, predictors, problems, robust, sets

@@ -34,6 +34,8 @@ REQUIREMENTS = [
     if not text.startswith("polyhedge")
 ]
 
+RECIPE = (ROOT / "conda" / "recipe.yaml").read_text(encoding="utf-8")
+
 
 # --- the version ------------------------------------------------------------------------------------------
 
@@ -49,7 +51,36 @@ def test_pages_that_name_a_version_name_this_one() -> None:
     (cited,) = re.findall(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), flags=re.MULTILINE)
     newest = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[0]
     shown = re.findall(r"polyhedge (\d+\.\d+\.\d+)", (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8"))
-    assert {cited, newest, *shown} == {ph.__version__}
+    (recipe,) = re.findall(r'^  version: "(.+)"$', RECIPE, flags=re.MULTILINE)
+    assert {cited, newest, recipe, *shown} == {ph.__version__}
+
+
+def test_conda_recipe_asks_for_what_the_package_asks_for() -> None:
+    run = re.findall(r"^    - ([\w-]+) >=([\d.]+)$", RECIPE.partition("  run:")[2], flags=re.MULTILINE)
+    asked = [tuple(text.split(">=")) for text in PROJECT["project"]["dependencies"]]
+    assert run == [("python", PROJECT["project"]["requires-python"].removeprefix(">=")), *asked]
+
+
+def test_links_of_the_readme_lead_to_the_repository_where_a_registry_shows_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("hatchling", reason="nothing to build with")
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    metadata: dict[str, Any] = {}
+    monkeypatch.setenv("REPOSITORY", "https://example.org/polyhedge/")
+    module.CustomMetadataHook(str(ROOT), {}).update(metadata)
+    targets = re.findall(r"\]\(([^)]+)\)", metadata["readme"]["text"])
+    assert targets
+    assert [target for target in targets if not target.startswith("https://")] == []
+    assert f"https://example.org/polyhedge/raw/v{ph.__version__}/docs/images/promise.svg" in targets
+    monkeypatch.delenv("REPOSITORY")
+    module.CustomMetadataHook(str(ROOT), {}).update(metadata)
+    assert metadata["readme"]["text"] == (ROOT / "README.md").read_text(encoding="utf-8")
+    assert metadata["urls"] == {}
 
 
 def test_results_are_stamped_with_the_version_of_the_source_that_made_them(monkeypatch: pytest.MonkeyPatch) -> None:
