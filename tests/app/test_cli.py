@@ -248,20 +248,6 @@ def test_installed_command_answers_in_a_real_process() -> None:
 # --- what the README and the examples show ----------------------------------------------------------------
 
 
-def readme_blocks() -> list[str]:
-    return re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
-
-
-def test_readme_code_runs_as_written(capsys: pytest.CaptureFixture[str]) -> None:
-    (block,) = readme_blocks()
-    names: dict[str, object] = {}
-    exec(compile(block, "README.md", "exec"), names)
-    assert "coverage" in capsys.readouterr().out
-    decider, shop = names["decider"], names["shop"]
-    assert isinstance(decider, polyhedge.RobustDecider)
-    assert decider.decide(shop.new).is_optimal.all()
-
-
 def test_readme_links_lead_to_files() -> None:
     targets = re.findall(r"\]\(([^)#]+)\)", README.read_text(encoding="utf-8"))
     missing = [t for t in targets if not t.startswith("http") and not (ROOT / t).is_file()]

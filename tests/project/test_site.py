@@ -41,10 +41,26 @@ def test_the_snippets_of_a_page_run(name, capsys, monkeypatch, tmp_path):
         exec(compile("\n" * lines_before + found[1], str(DOCS / name), "exec"), names)
         shown, printed = OUTPUT.match(page, found.end()), capsys.readouterr().out
         if shown is not None:
-            assert NUMBER.split(printed) == NUMBER.split(shown[1])
-            values, expected = ([float(number) for number in NUMBER.findall(text)] for text in (printed, shown[1]))
-            # Other versions of solvers and of scikit-learn may move a row across a bound.
-            assert values == pytest.approx(expected, rel=0.02, abs=0.02)
+            # Other versions of solvers and of scikit-learn may move a row across a bound; the tour selects freely.
+            check_output(printed, shown[1], 0.1 if name == "tour.md" else 0.02)
+
+
+def check_output(printed, shown, tolerance):
+    """Words are the same, numbers nearly; spaces at the ends of lines do not count."""
+    printed = "\n".join(line.rstrip() for line in printed.splitlines()) + "\n"
+    assert re.sub(" +", " ", NUMBER.sub("#", printed)) == re.sub(" +", " ", NUMBER.sub("#", shown))
+    values, expected = ([float(number) for number in NUMBER.findall(text)] for text in (printed, shown))
+    assert values == pytest.approx(expected, rel=tolerance, abs=tolerance)
+
+
+@pytest.mark.selection
+def test_the_readme_shows_what_its_lines_print(capsys):
+    text = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    (found,) = SNIPPET.finditer(text)
+    names: dict[str, object] = {}
+    exec(compile(found[1], "README.md", "exec"), names)
+    check_output(capsys.readouterr().out, OUTPUT.match(text, found.end())[1], 0.1)
+    assert names["decider"].decide(names["shop"].new).is_optimal.all()
 
 
 def test_each_guarantee_has_a_page_with_an_example_and_its_output():
