@@ -28,6 +28,7 @@ from polyhedge.evaluation import RowMeasures, measure_rows
 from polyhedge.learners import LearnResult
 from polyhedge.planning.margins import takes_margins
 from polyhedge.predictors.raw_columns import Schema, as_table, features_of, oddities, read_features
+from polyhedge.predictors.regressor import PredictionError
 from polyhedge.predictors.selection import is_made_here
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.checks import check_outcomes
@@ -307,7 +308,16 @@ class Model:
         rows, kept, reasons = self.read_usable(X, None, parameters, labels)
         if rows is None:
             return no_decisions(self.problem, is_planned=self.guarantee == "cost").among(kept, reasons)
-        decisions = self.place(rows, work).decide()
+        try:
+            decisions = self.place(rows, work).decide()
+        except PredictionError as error:
+            if len(error.rows) == len(rows):
+                raise
+            reasons = list(reasons)
+            for row in kept[error.rows]:
+                reasons[row] = "the prediction is not finite"
+            others = np.delete(np.arange(len(rows)), error.rows)
+            kept, decisions = kept[others], self.place(rows.take(others), work).decide()
         return decisions if len(kept) == len(reasons) else decisions.among(kept, reasons)
 
     def measure(self, X: Any, Y: Any, parameters: Mapping[Any, Any] | None = None, labels: Any = None) -> RowMeasures:

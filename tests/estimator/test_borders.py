@@ -378,7 +378,7 @@ def interrupt_at_call(monkeypatch, owner, name, number):
 
     def interrupted(*args, **kwargs):
         if next(calls) == number:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt("Ctrl-C")
         return real(*args, **kwargs)
 
     monkeypatch.setattr(owner, name, interrupted)
@@ -398,13 +398,13 @@ class TestInterrupts:
     def test_an_interrupt_outside_the_learner_leaves_nothing_of_an_earlier_fit(self, monkeypatch):
         robust = decider(predictor=LinearRegression()).fit(X_FRAME, Y_FRAME)
         interrupt_at_call(monkeypatch, LinearRegression, "fit", 1)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt, match="Ctrl-C"):
             robust.fit(CENTERS, Y)
         assert [name for name in vars(robust) if name.endswith("_")] == []
         with pytest.raises(NotFittedError, match=r"interrupted or failed before it had a radius\. Call fit"):
             robust.decide(CENTERS)
         interrupt_at_call(monkeypatch, Polyhedron, "scores", 1)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt, match="Ctrl-C"):
             robust.set_params(learner=Given()).fit(CENTERS, Y)
         assert not hasattr(robust, "radius_")
 

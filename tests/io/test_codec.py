@@ -178,7 +178,7 @@ def edited(value: Any, change: Callable[[dict[str, Any]], None]) -> Any:
     ],
 )
 def test_values_of_another_type_are_refused(name: str, value: Any) -> None:
-    with pytest.raises(ModelFileError):
+    with pytest.raises(ModelFileError, match=r"must be|is missing|does not come before it|has no field"):
         edited(Everything(), lambda tree: tree["objects"][1][1].update({name: value}))
 
 

@@ -531,8 +531,8 @@ def test_a_model_that_load_would_refuse_for_its_size_says_so_when_it_is_saved(pa
 
 
 TREES = {
-    "a child that does not exist": ("left", 10**6, "child of one node"),
-    "a circle": ("right", 0, "child of one node"),
+    "a child that does not exist": ("child", 10**6, "child of one node"),
+    "a negative child": ("child", -1, "by their numbers"),
     "a feature that does not exist": ("feature", 10**6, "Trees ask for 1000001 columns"),
 }
 

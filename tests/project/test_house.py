@@ -129,23 +129,23 @@ def test_no_module_is_longer_than_a_reader_keeps_in_mind() -> None:
 
 BUDGETS = {
     "": 3750,  # 2900 is the aim
-    "data": 1500,  # 900 is the aim
-    "predictors": 2050,  # 1000 is the aim
+    "data": 1460,  # 900 is the aim
+    "predictors": 2200,  # 1000 is the aim
     "problems": 4950,  # 3900 is the aim
     "sets": 1650,  # 1300 is the aim
     "robust": 3800,  # 3500 is the aim
     "learners": 5650,  # 4600 is the aim
     "planning": 3950,  # 3000 is the aim
     "regions": 1100,  # 900 is the aim
-    "calibration": 2150,  # 1900 is the aim
+    "calibration": 2120,  # 1900 is the aim
     "monitoring": 1500,
-    "io": 1600,  # 1500 is the aim
+    "io": 1560,  # 1500 is the aim
     "plots": 1250,  # 1000 is the aim
     "app": 5100,  # 3800 is the aim
     "distributed": 650,  # 600 is the aim
-    "integrations": 150,
+    "integrations": 130,
     "solvers": 2700,  # 2100 is the aim
-    "_support": 1450,  # 900 is the aim
+    "_support": 1430,  # 900 is the aim
 }
 """Lines of each package, "" being the modules at the top level: new code finds its room, or makes room."""
 
@@ -333,8 +333,8 @@ def numeric_constants(path: Path) -> Iterator[tuple[ast.stmt, ast.stmt | None]]:
 
 def test_every_warning_has_a_code_and_every_code_is_explained() -> None:
     own = [path for path in MODULES if "warnings.warn(" in path.read_text(encoding="utf-8")]
-    # Beside the one place that warns: diagnostics, which have their codes with them, and names that are to go.
-    assert {path.name for path in own} == {"warnings.py", "diagnostics.py", "validation.py"}
+    # Beside the one place that warns: diagnostics, which have their codes with them.
+    assert {path.name for path in own} == {"warnings.py", "diagnostics.py"}
     page = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
     assert [code for code in Code if f'`"{code}"`' not in page] == []
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -89,15 +88,6 @@ def check_rng(rng: np.random.Generator) -> np.random.Generator:
     if not isinstance(rng, np.random.Generator):
         raise ValueError(f"rng must be a numpy Generator, got {rng!r}. Write np.random.default_rng(seed).")
     return rng
-
-
-def warn_of_old_name(where: str, old: str, new: str, *, stacklevel: int = 3) -> None:
-    """Warn that something is called otherwise since it was named; callers take the old name for the new one."""
-    warnings.warn(
-        f"{old} of {where} is now called {new}, and will be unknown in a later version. Write {new} instead.",
-        FutureWarning,
-        stacklevel=stacklevel,
-    )
 
 
 def numbers_of(X: Any) -> Array | None:

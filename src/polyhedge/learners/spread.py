@@ -28,8 +28,8 @@ from polyhedge.calibration import conformal_radius, minimum_samples
 from polyhedge.data import take_rows
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.learners.cross_fit import StopSelection, cross_validated
-from polyhedge.learners.forest import Forest
 from polyhedge.learners.samples import Learner, LearnResult, Samples, standard_deviations
+from polyhedge.predictors.trees import Forest
 from polyhedge.robust import decide_knowing
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.program import Status
@@ -54,7 +54,7 @@ class Spread(Forest):
 
     Attributes
     ----------
-    names, columns, fill, roots, feature, threshold, left, right, value, depth : as in `Forest`.
+    n_trees, feature, threshold, child, value, missing_left, names, columns, fill : as in `Forest`.
     power : exponent of the forest's prediction; below 1, contexts differ less.
     """
 

@@ -24,7 +24,7 @@ from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, Indices
 from polyhedge.data import take_rows
 from polyhedge.data.splits import evenly_chosen
-from polyhedge.learners.forest import Forest
+from polyhedge.predictors.trees import Forest
 
 DISTRIBUTIONS = ("uniform", "scaled", "corrected")
 """Names of the distributions, from simple to complex."""

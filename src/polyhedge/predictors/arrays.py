@@ -41,7 +41,7 @@ from sklearn.tree import DecisionTreeRegressor
 from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, Indices
 from polyhedge.predictors.regressor import FeatureRidge, all_features, paper_features
-from polyhedge.predictors.trees import Trees
+from polyhedge.predictors.trees import Trees, joined
 
 __all__ = ["ArrayPredictor", "NotPlainError", "Recipe", "as_arrays", "recipe_of"]
 
@@ -311,10 +311,10 @@ def _steps_of(model: Any) -> tuple[Step, ...]:
         return (Linear(np.zeros((len(constant), model.n_features_in_)), constant),)
     if kind is DecisionTreeRegressor or kind in _FORESTS:
         fitted = [model] if kind is DecisionTreeRegressor else model.estimators_
-        trees = Trees.joined([each.tree_ for each in fitted], with_missing=True)
+        trees = Trees(**joined([each.tree_ for each in fitted], with_missing=True))
         return (TreeEnsemble(trees, np.zeros(trees.value.shape[1]), 1 / len(fitted)),)
     if kind is GradientBoostingRegressor:
-        trees = Trees.joined([each.tree_ for each in model.estimators_.ravel()])
+        trees = Trees(**joined([each.tree_ for each in model.estimators_.ravel()]))
         init = np.zeros(1) if isinstance(model.init_, str) else np.ravel(model.init_.constant_).astype(np.float64)
         return (TreeEnsemble(trees, init, float(model.learning_rate)),)
     raise NotPlainError(_name_of(model))

@@ -27,7 +27,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
 
 from polyhedge._support.alignment import select_columns
-from polyhedge._support.validation import Array, as_finite, as_rows, check_count
+from polyhedge._support.validation import Array, Indices, as_finite, as_rows, check_count
 from polyhedge.data import take_rows
 from polyhedge.data.splits import fold_of
 
@@ -46,6 +46,14 @@ __all__ = [
 
 _BLOCK = 65_536
 """Rows that a fitted model predicts together: what it needs in between stays in the cache, and within bounds."""
+
+
+class PredictionError(ValueError):
+    """The predictions of some rows, whose numbers are `rows`, are not finite."""
+
+    def __init__(self, message: str, rows: Indices) -> None:
+        super().__init__(message)
+        self.rows = rows
 
 
 class Predictor(Protocol):
@@ -346,9 +354,11 @@ class _TrainedPredictor:
             raise NotFittedError("The predictor is not fitted: call fit on the training split first.")
         n = X.shape[0] if hasattr(X, "shape") else len(X)
         if n <= _BLOCK:
-            return _check_prediction(_predicted(self.model, X), X, self.n_outcomes, "The prediction")
-        parts = (take_rows(X, np.arange(k, min(k + _BLOCK, n))) for k in range(0, n, _BLOCK))
-        return np.vstack([self.predict(part) for part in parts])
+            predicted = _predicted(self.model, X)
+        else:
+            parts = (take_rows(X, np.arange(k, min(k + _BLOCK, n))) for k in range(0, n, _BLOCK))
+            predicted = np.concatenate([_predicted(self.model, part) for part in parts])
+        return _check_prediction(predicted, X, self.n_outcomes, "The prediction")
 
 
 def _predicted(model: Any, X: Any) -> Any:
@@ -426,7 +436,13 @@ def _check_prediction(values: Any, X: Any, n_outcomes: int, name: str) -> Array:
         raise ValueError(
             f"{name} must have shape (n_samples, n_outcomes) = ({n_samples}, {n_outcomes}), got {values.shape}."
         )
-    return as_rows(values, name, n_outcomes)
+    try:
+        return as_rows(values, name, n_outcomes)
+    except ValueError as error:
+        is_bad = ~np.isfinite(values).all(axis=1) if values.dtype.kind in "fiu" else np.zeros(0, dtype=bool)
+        if values.shape[1] != n_outcomes or not is_bad.any():
+            raise
+        raise PredictionError(str(error), np.flatnonzero(is_bad)) from error
 
 
 def takes_nan(predictor: Any) -> bool:

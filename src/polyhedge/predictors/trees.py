@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+from sklearn import config_context
+from sklearn.tree import DecisionTreeRegressor
 
 from polyhedge._support.stored import stored
-from polyhedge._support.validation import Array, Indices, Mask
+from polyhedge._support.validation import Array, Indices, Mask, numbers_of
 
-__all__ = ["Trees"]
+__all__ = ["Forest", "Trees"]
 
-_PAIRS = 262_144
+_PAIRS = 65_536
 """Pairs of a row and a tree that are walked together: what is needed in between stays in the cache."""
+_STEPS = 3
+"""Steps of a walk between two looks at which pairs have reached a leaf."""
+_DEEPEST = 4096
+"""Nodes from a root to a leaf: a file with a longer chain would keep a row busy for minutes."""
+_LARGEST = 1e30
+"""Larger features count as this: trees are grown in single precision."""
 
 
 @stored("trees")
@@ -24,58 +32,44 @@ class Trees:
 
     Attributes
     ----------
-    roots : (n_trees,) first node of each tree.
-    feature, threshold, left, right : (n_nodes,) of each node; a leaf is its own child on both sides.
+    n_trees : the first so many nodes are the roots.
+    feature, threshold, child : (n_nodes,) of each node; the right child stands behind the left one, which is `child`. A
+        leaf is its own child.
     value : (n_nodes, n_outputs) outputs of the leaves.
-    missing_left : (n_nodes,) whether a missing number goes left; None where it goes right everywhere.
+    missing_left : (n_nodes,) whether a missing number goes left; None if it goes right everywhere.
 
     Examples
     --------
     >>> at = np.array
-    >>> trees = Trees(at([0]), at([0, 0, 0]), at([0.5, 0, 0]), at([1, 1, 2]), at([2, 1, 2]), at([[0.0], [3.0], [4.0]]))
+    >>> trees = Trees(1, at([0, 0, 0]), at([0.5, 0, 0]), at([1, 1, 2]), at([[0.0], [3.0], [4.0]]))
     >>> trees.sums(np.array([[0.5], [0.6]])).ravel()
     array([3., 4.])
     """
 
-    roots: Indices
+    n_trees: int
     feature: Indices = field(repr=False)
     threshold: Array = field(repr=False)
-    left: Indices = field(repr=False)
-    right: Indices = field(repr=False)
+    child: Indices = field(repr=False)
     value: Array = field(repr=False)
     missing_left: Mask | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        n = len(self.feature)
-        own, links = np.arange(n), (self.roots, self.feature, self.left, self.right)
-        parts = (self.threshold, *links[1:], *(() if self.missing_left is None else (self.missing_left,)))
-        if any(part.shape != (n,) for part in parts) or self.value.ndim != 2 or len(self.value) != n or not n:
+        n, nodes = len(self.value), (self.feature, self.threshold, self.child)
+        parts = nodes if self.missing_left is None else (*nodes, self.missing_left)
+        if any(part.shape != (n,) for part in parts) or self.value.ndim != 2 or not 0 < self.n_trees <= n:
             raise ValueError("The nodes of trees must be arrays of one length.")
-        if self.roots.ndim != 1 or any(part.dtype.kind != "i" or part.min(initial=0) < 0 for part in links):
+        if any(part.dtype.kind != "i" or part.min() < 0 for part in (self.feature, self.child)):
             raise ValueError("The nodes of trees must refer to features and nodes by their numbers.")
-        inner = ~self._is_leaf
-        children = np.concatenate([self.left[inner], self.right[inner]])
-        # With every node the root of a tree or the child of one node before it, every walk ends in a leaf.
-        if (children <= np.tile(own[inner], 2)).any() or not np.array_equal(
-            np.sort(np.concatenate([self.roots, children])), own
-        ):
+        own, inner = np.arange(n), ~self._is_leaf
+        linked = np.concatenate([own[: self.n_trees], self.child[inner], self.child[inner] + 1])
+        if (self.child[inner] < own[inner]).any() or not np.array_equal(np.sort(linked), own):
             raise ValueError("Every node of trees must be a root, or the child of one node that stands before it.")
-
-    @classmethod
-    def joined(cls, trees: list[Any], *, with_missing: bool = False) -> Trees:
-        """The fitted trees (`tree_`) of scikit-learn's regressors as one list of nodes."""
-        starts = np.cumsum([0, *(tree.node_count for tree in trees)])
-        parts: dict[str, list[Any]] = {name: [] for name in ("feature", "threshold", "left", "right", "value")}
-        for tree, start in zip(trees, starts, strict=False):
-            own, is_leaf = np.arange(tree.node_count), tree.children_left < 0
-            parts["feature"].append(np.where(is_leaf, 0, tree.feature))
-            parts["threshold"].append(np.where(is_leaf, 0.0, tree.threshold))
-            parts["left"].append(start + np.where(is_leaf, own, tree.children_left))
-            parts["right"].append(start + np.where(is_leaf, own, tree.children_right))
-            parts["value"].append(tree.value[:, :, 0])
-        nodes = {name: np.concatenate(values) for name, values in parts.items()}
-        missing = np.concatenate([np.asarray(tree.missing_go_to_left, dtype=bool) for tree in trees])
-        return cls(starts[:-1], **nodes, missing_left=missing if with_missing and missing.any() else None)
+        level = own[: self.n_trees]
+        for _ in range(_DEEPEST):
+            if not len(level := level[inner[level]]):
+                return
+            level = np.concatenate([self.child[level], self.child[level] + 1])
+        raise ValueError(f"Trees must be at most {_DEEPEST} nodes deep.")
 
     @property
     def n_features(self) -> int:
@@ -84,26 +78,208 @@ class Trees:
 
     def sums(self, matrix: Array) -> Array:
         """The sum over trees (N, n_outputs) of what each says of the rows of a matrix (N, p)."""
-        step = max(_PAIRS // len(self.roots), 1)
-        blocks = [self.value[self.leaves(matrix[k : k + step])].sum(axis=1) for k in range(0, len(matrix), step)]
-        return np.vstack([np.zeros((0, self.value.shape[1])), *blocks])
+        step, total = max(_PAIRS // self.n_trees, 1), np.zeros((len(matrix), self.value.shape[1]))
+        for k in range(0, len(matrix), step):
+            total[k : k + step] = self.value.take(self._leaves(matrix[k : k + step]), axis=0).sum(axis=0)
+        return total
 
-    def leaves(self, matrix: Array) -> Indices:
-        """The leaf (N, n_trees) in which each row ends in each tree."""
-        n_trees, (n, p) = len(self.roots), matrix.shape
-        flat, node = np.ascontiguousarray(matrix).ravel(), np.tile(self.roots, n)
-        walking = np.flatnonzero(~self._is_leaf[node])
-        while len(walking):
-            at = node[walking]
-            values = flat[walking // n_trees * p + self.feature[at]]
-            goes_left = values <= self.threshold[at]
-            if self.missing_left is not None:
-                goes_left |= np.isnan(values) & self.missing_left[at]
-            node[walking] = at = np.where(goes_left, self.left[at], self.right[at])
-            walking = walking[~self._is_leaf[at]]
-        return node.reshape(n, n_trees)
+    def _leaves(self, matrix: Array) -> Indices:
+        """The leaf (n_trees, N) in which each row ends in each tree; all pairs take a step together."""
+        flat, (n, p) = np.ascontiguousarray(matrix, dtype=np.float64).ravel(), matrix.shape
+        node, start = np.repeat(np.arange(self.n_trees), n), np.tile(np.arange(0, n * p, p), self.n_trees)
+        has_gaps, pairs, found = bool(np.isnan(flat).any()), np.arange(len(node)), np.empty_like(node)
+        while len(pairs):
+            before = node
+            for _ in range(_STEPS):
+                held = self._packed.take(node, mode="clip")
+                numbers = held.view(np.int32)
+                values = flat.take(start + numbers[2::4], mode="clip")
+                goes_right = values > held.view(np.float64)[::2]
+                if has_gaps:
+                    goes_right |= np.isnan(values) & self._sends_right[node]
+                node = numbers[3::4] + goes_right
+            found[pairs] = node
+            moving = np.flatnonzero(node != before)
+            pairs, node, start = pairs[moving], node[moving], start[moving]
+        return found.reshape(self.n_trees, n)
 
     @cached_property
     def _is_leaf(self) -> Mask:
-        own = np.arange(len(self.left))
-        return np.asarray((self.left == own) & (self.right == own))
+        return np.asarray(self.child == np.arange(len(self.child)))
+
+    @cached_property
+    def _sends_right(self) -> Mask:
+        """Which nodes send missing numbers to the right."""
+        return ~self._is_leaf if self.missing_left is None else ~(self._is_leaf | self.missing_left)
+
+    @cached_property
+    def _packed(self) -> Any:
+        """Threshold, feature and child of each node in 16 bytes, which are fetched at once; no row leaves a leaf."""
+        packed = np.empty(len(self.child), dtype=[("threshold", "f8"), ("feature", "i4"), ("child", "i4")])
+        packed["threshold"] = np.where(self._is_leaf, np.inf, self.threshold)
+        packed["feature"], packed["child"] = self.feature, self.child
+        return packed.view("V16")
+
+
+def joined(trees: list[Any], *, with_missing: bool = False) -> dict[str, Any]:
+    """The fields of `Trees` for the fitted trees (`tree_`) of scikit-learn's regressors."""
+    starts = np.cumsum([0, *(tree.node_count for tree in trees)])
+    left = np.concatenate([tree.children_left + start for tree, start in zip(trees, starts, strict=False)])
+    right = np.concatenate([tree.children_right + start for tree, start in zip(trees, starts, strict=False)])
+    inner, n_trees = np.flatnonzero(np.concatenate([tree.children_left >= 0 for tree in trees])), len(trees)
+    place = np.empty(len(left), dtype=np.int64)  # of each node in the new order: roots, then pairs of children
+    place[starts[:-1]] = np.arange(n_trees)
+    place[left[inner]] = np.arange(n_trees, len(left), 2)
+    place[right[inner]] = place[left[inner]] + 1
+    order = np.argsort(place)
+    feature, threshold, missing = (
+        np.concatenate([getattr(tree, name) for tree in trees])
+        for name in ("feature", "threshold", "missing_go_to_left")
+    )
+    child = np.arange(len(left))
+    child[place[inner]] = place[left[inner]]
+    is_inner = child > np.arange(len(left))
+    missing = missing[order].astype(bool)
+    return {
+        "n_trees": n_trees,
+        "feature": np.where(is_inner, feature[order], 0),
+        "threshold": np.where(is_inner, threshold[order], 0.0),
+        "child": child,
+        "value": np.concatenate([tree.value[:, :, 0] for tree in trees])[order],
+        "missing_left": missing if with_missing and missing.any() else None,
+    }
+
+
+@stored("forest")
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Forest(Trees):
+    """The mean of regression trees of several outputs on the numeric columns of X and on the prediction.
+
+    Attributes
+    ----------
+    n_trees, feature, threshold, child, value, missing_left : as in `Trees`.
+    names, columns : numeric and boolean columns of X by name (data frames) and position; the prediction comes after
+        them.
+    fill : values that stand for missing ones.
+    """
+
+    names: tuple[str, ...]
+    columns: Indices
+    fill: Array = field(repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.fill.ndim != 1 or max(self.n_features, len(self.columns)) > len(self.fill):
+            raise ValueError("A forest must have a value that fills the gaps of each of its features.")
+        if self.columns.dtype.kind != "i" or self.columns.ndim != 1 or (self.columns < 0).any():
+            raise ValueError("The columns of a forest must be positions.")
+        if any(len(set(each)) < len(each) for each in (self.names, self.columns.tolist())):
+            raise ValueError("A forest must look at each of its columns once.")
+        if self.names and len(self.names) != len(self.columns):
+            raise ValueError("A forest must have a name for each of its columns.")
+
+    @classmethod
+    def fit(
+        cls,
+        X: Any,
+        centers: Array,
+        targets: Array,
+        *,
+        min_leaf: int,
+        seed: int,
+        n_trees: int = 30,
+        max_depth: int = 12,
+        max_features: float | int = 0.5,
+        rows_a_tree: int | None = None,
+    ) -> tuple[Self, Array]:
+        """A forest for targets (n, k) at rows X with predictions (n, d), and out-of-bag predictions (n, k).
+
+        Each tree draws as many rows as there are, or `rows_a_tree` if that is less. A split looks at `max_features`
+        columns, or at that share of them.
+        """
+        names, columns = _numeric_columns(X)
+        matrix = np.hstack([_numbers(X, names, columns), centers])
+        known = [column[np.isfinite(column)] for column in matrix.T]
+        fill = np.array([float(np.median(each)) if len(each) else 0.0 for each in known])
+        matrix = _filled(matrix, fill)
+        max_features = min(max_features, matrix.shape[1]) if isinstance(max_features, int) else max_features
+        # Trees see integers: splits that part the rows alike then tie exactly, in all units of columns and targets.
+        step, size = _grid(matrix, fill), _grid(targets, np.zeros(targets.shape[1]))
+        rows, steps = np.round((matrix - fill) / step).astype(np.float32), np.round(targets / size)
+        if not (np.isfinite(rows).all() and np.isfinite(steps).all()):
+            raise ValueError(
+                "A forest learns from finite numbers, got others. Check predictions and outcomes for NaN and inf."
+            )
+        # The trees of scikit-learn's forest for this seed, one by one: its own handling adds a third to their time.
+        n, draws, of_tree = len(rows), np.random.RandomState(seed), np.random.RandomState(seed)
+        settings = {"min_samples_leaf": min_leaf, "max_depth": max_depth, "max_features": max_features}
+        trees, total, count = [], np.zeros(targets.shape), np.zeros((n, 1))
+        with config_context(skip_parameter_validation=True, assume_finite=True):
+            for _ in range(n_trees):
+                tree_seed = int(draws.randint(np.iinfo(np.int32).max))
+                of_tree.seed(tree_seed)
+                drawn = of_tree.randint(0, n, min(rows_a_tree or n, n))
+                weights = np.bincount(drawn, minlength=n).astype(np.float64)
+                of_tree.seed(tree_seed)
+                model = DecisionTreeRegressor(**settings, random_state=of_tree)
+                tree = model.fit(rows, steps, sample_weight=weights, check_input=False).tree_
+                trees.append(tree)
+                others = np.flatnonzero(weights == 0)
+                total[others] += tree.value[tree.apply(rows[others]), :, 0]
+                count[others] += 1
+        nodes = joined(trees)
+        nodes["threshold"] = fill[nodes["feature"]] + step[nodes["feature"]] * nodes["threshold"]
+        nodes["value"] = nodes["value"] * size
+        return cls(**nodes, names=names, columns=columns, fill=fill), total / np.maximum(count, 1) * size
+
+    def __call__(self, X: Any, centers: Array) -> Array:
+        """Predictions (N, k)."""
+        matrix = _filled(np.hstack([_numbers(X, self.names, self.columns), centers]), self.fill)
+        return self.sums(matrix) / self.n_trees
+
+    def fits(self, n_outcomes: int, n_outputs: int | None = None) -> bool:
+        """Whether it looks at the prediction of so many outcomes, and has so many outputs."""
+        is_wide = n_outputs is None or self.value.shape[1] == n_outputs
+        return len(self.fill) == len(self.columns) + n_outcomes and is_wide
+
+
+def _numeric_columns(X: Any) -> tuple[tuple[str, ...], Indices]:
+    """Numeric and boolean columns of a data frame by name and position; all of an array; none of anything else."""
+    if not hasattr(X, "select_dtypes"):
+        numbers = numbers_of(X)
+        return (), np.arange(0 if numbers is None else numbers.shape[1])
+    kinds = {"include": ["number", "bool"], "exclude": ["timedelta"]}
+    columns = np.flatnonzero([X.iloc[:, [j]].select_dtypes(**kinds).shape[1] for j in range(X.shape[1])])
+    names = [X.columns[j] for j in columns]
+    is_named = all(isinstance(name, str) for name in names) and len(set(X.columns)) == len(X.columns)
+    return tuple(names) if is_named else (), columns
+
+
+def _numbers(X: Any, names: tuple[str, ...], columns: Indices) -> Array:
+    """These columns of X (N, k) as numbers."""
+    if not len(columns):
+        return np.zeros((X.shape[0] if hasattr(X, "shape") else len(X), 0))
+    if hasattr(X, "columns") and names:
+        missing = [name for name in names if name not in X.columns]
+        if missing:
+            raise ValueError(f"X has no column {', '.join(missing)}, from which the spread is predicted.")
+        return np.asarray(X[list(names)].to_numpy(dtype=np.float64, na_value=np.nan))
+    n_columns = np.shape(X)[1] if len(np.shape(X)) == 2 else 0
+    if columns.max() >= n_columns:
+        raise ValueError(f"The spread is predicted from column {columns.max()}, but X has {n_columns} columns.")
+    if hasattr(X, "iloc"):
+        return np.asarray(X.iloc[:, columns].to_numpy(dtype=np.float64, na_value=np.nan))
+    rows = X.tocsr()[:, columns].toarray() if hasattr(X, "tocsr") else np.asarray(X)[:, columns]
+    return np.asarray(rows, dtype=np.float64)
+
+
+def _filled(matrix: Array, fill: Array) -> Array:
+    """The matrix without gaps, within what single precision holds."""
+    return np.clip(np.where(np.isnan(matrix), fill, matrix), -_LARGEST, _LARGEST)
+
+
+def _grid(columns: Array, middle: Array) -> Array:
+    """The step (k,) in which each column (n, k) is counted from its middle: fine, but above rounding."""
+    usual, largest = np.abs(columns - middle).mean(axis=0), np.abs(columns).max(axis=0)
+    step = np.maximum(usual * 2.0**-20, largest * 2.0**-44)
+    return np.where(step > 0, step, 1.0)
