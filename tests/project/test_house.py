@@ -145,7 +145,7 @@ BUDGETS = {
     "distributed": 650,  # 600 is the aim
     "integrations": 130,
     "solvers": 2700,  # 2100 is the aim
-    "_support": 1430,  # 900 is the aim
+    "_support": 1420,  # 900 is the aim
 }
 """Lines of each package, "" being the modules at the top level: new code finds its room, or makes room."""
 

@@ -124,7 +124,11 @@ def new_folder(path: Path) -> Iterator[Path]:
         with explained(path, _FULL):
             yield part
         with explained(path):
-            _sync_below(part)
+            for place, _, names in os.walk(part, topdown=False):
+                for name in names:
+                    with (Path(place) / name).open("r+b") as stream:
+                        os.fsync(stream.fileno())
+                _sync_folder(Path(place))
             _rename(part, target)
     finally:
         shutil.rmtree(part, ignore_errors=True)
@@ -152,7 +156,20 @@ def append_to_file(path: Path, content: bytes) -> None:
 def sole_writer(path: Path) -> Iterator[None]:
     """Raise where another process is inside such a block for the same file, which grows and has one writer."""
     with explained(path):
-        handle, lock = _sole_lock(_place(path))
+        target = _place(path)
+        digits = hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]
+        lock = target.with_name(f".polyhedge-{digits}.lock")
+        for _ in range(_TRIES):
+            handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+            is_ours = _try_lock(handle)
+            if is_ours is None or (is_ours and os.fstat(handle).st_nlink):
+                break
+            os.close(handle)
+            # One who looks for leftovers holds it for a moment only.
+            time.sleep(_PATIENCE_SECONDS / _TRIES)
+        else:
+            advice = "another run is writing it; wait until that has ended, or name another folder"
+            raise BlockingIOError(errno.EAGAIN, advice)
     try:
         yield
     finally:
@@ -241,8 +258,14 @@ def _begin_file(target: Path) -> tuple[Path, int]:
     # Nobody may read a private file while it is written. For a new one the system applies the user's mask.
     mode = 0o666 if old is None else 0o600
     part, handle = _locked(target, lambda part: os.open(part, _NEW_FILE, mode))
-    if old is not None:
-        _keep_permissions(handle, target, old)
+    if old is not None and not _IS_WINDOWS:
+        with suppress(OSError):  # only the superuser may give a file away
+            os.fchown(handle, old.st_uid, old.st_gid)
+        if sys.platform == "linux":
+            with suppress(OSError):  # access lists, where the file system has them
+                os.setxattr(handle, "system.posix_acl_access", os.getxattr(target, "system.posix_acl_access"))
+        with suppress(OSError):  # a drive without permissions
+            os.fchmod(handle, stat.S_IMODE(old.st_mode))
     return part, handle
 
 
@@ -266,18 +289,6 @@ def _locked(target: Path, begin: Callable[[Path], int | None]) -> tuple[Path, in
                 return part, handle
             os.close(handle)
     raise BlockingIOError(errno.EAGAIN, "other writers are in the way")
-
-
-def _keep_permissions(handle: int, target: Path, old: os.stat_result) -> None:
-    if _IS_WINDOWS:
-        return
-    with suppress(OSError):  # only the superuser may give a file away
-        os.fchown(handle, old.st_uid, old.st_gid)
-    if sys.platform == "linux":
-        with suppress(OSError):  # access lists, where the file system has them
-            os.setxattr(handle, "system.posix_acl_access", os.getxattr(target, "system.posix_acl_access"))
-    with suppress(OSError):  # a drive without permissions
-        os.fchmod(handle, stat.S_IMODE(old.st_mode))
 
 
 def _rename(part: Path, target: Path) -> None:
@@ -306,46 +317,19 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _sync_below(folder: Path) -> None:
-    for place, _, names in os.walk(folder, topdown=False):
-        for name in names:
-            with (Path(place) / name).open("r+b") as stream:
-                os.fsync(stream.fileno())
-        _sync_folder(Path(place))
-
-
-def _sole_lock(target: Path) -> tuple[int, Path]:
-    digits = hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]
-    lock = target.with_name(f".polyhedge-{digits}.lock")
-    for _ in range(_TRIES):
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
-        is_ours = _try_lock(handle)
-        if is_ours is None or (is_ours and os.fstat(handle).st_nlink):
-            return handle, lock
-        os.close(handle)
-        # One who looks for leftovers holds it for a moment only.
-        time.sleep(_PATIENCE_SECONDS / _TRIES)
-    raise BlockingIOError(errno.EAGAIN, "another run is writing it; wait until that has ended, or name another folder")
-
-
 def _remove_leftovers(folder: Path) -> None:
     with os.scandir(folder) as entries:
         parts = [Path(entry.path) for entry in entries if _OURS.fullmatch(entry.name) and not entry.is_symlink()]
     for part in parts:
+        handle = None
         # What another user owns, or another writer has just removed, is none of our business.
         with suppress(OSError):
-            _remove_if_abandoned(part)
-
-
-def _remove_if_abandoned(part: Path) -> None:
-    age = time.time() - part.stat().st_mtime
-    # Not to wait for the other end, where somebody has put a pipe under such a name.
-    handle = None if _IS_WINDOWS else os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
-        is_free = None if handle is None else _try_lock(handle)
-        if is_free or (is_free is None and age > _ABANDONED_SECONDS):
-            shutil.rmtree(part) if part.is_dir() else part.unlink()
-    finally:
+            age = time.time() - part.stat().st_mtime
+            # Not to wait for the other end, where somebody has put a pipe under such a name.
+            handle = None if _IS_WINDOWS else os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            is_free = None if handle is None else _try_lock(handle)
+            if is_free or (is_free is None and age > _ABANDONED_SECONDS):
+                shutil.rmtree(part) if part.is_dir() else part.unlink()
         if handle is not None:
             os.close(handle)
 
