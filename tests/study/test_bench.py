@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import errno
 import json
 import subprocess
 import sys
@@ -26,7 +25,6 @@ from polyhedge_study.speed.compare import (
     WaitsRun,
     _measured,
     _Worker,
-    measure_waits,
     save_waits,
     waits_grids,
 )
@@ -39,11 +37,11 @@ from polyhedge_study.speed.decisions import (
     run_decisions,
 )
 from polyhedge_study.speed.fits import FIT_CASES, FitCase, measure_fits, save_fits
-from polyhedge_study.speed.growth import GrowthPoint, exponent, lines
-from polyhedge_study.speed.learning import METHODS, LearningMethod, LearningSettings, run_learning
+from polyhedge_study.speed.growth import exponent
+from polyhedge_study.speed.learning import METHODS, LearningSettings, run_learning
 from polyhedge_study.speed.peers import Peer, PeersSettings, run_peers
 from polyhedge_study.speed.policies import PLAN_REGIMES, draw_plan
-from polyhedge_study.speed.report import decisions_grids, draw_growth, learning_grids, peers_grids, save
+from polyhedge_study.speed.report import decisions_grids, draw_growth, peers_grids, save
 from polyhedge_study.speed.rivals import RIVALS, Rival
 from shared import run as run_cli
 
@@ -169,14 +167,6 @@ def test_the_exponent_of_a_power_law_is_found(power: float, factor: float) -> No
     assert exponent(sizes, factor * sizes**power) == pytest.approx(power, abs=1e-9)
 
 
-def test_failures_are_no_points_of_a_line() -> None:
-    points = [GrowthPoint("a", "N", n, n**2.0) for n in (1, 10)] + [GrowthPoint("a", "N", 100, np.nan, reason="no")]
-    (line,) = lines(points)
-    assert line.sizes == (1, 10)
-    assert line.exponent == pytest.approx(2.0)
-    assert np.isnan(exponent([3], [1.0]))
-
-
 @pytest.mark.needs("matplotlib")
 def test_results_are_written_whole_as_markdown_csv_json_and_pictures(tiny: DecisionsRun, tmp_path: Path) -> None:
     folder = tmp_path / "new"
@@ -195,22 +185,6 @@ def test_results_are_written_whole_as_markdown_csv_json_and_pictures(tiny: Decis
     assert (folder / "bench.svg").read_text().lstrip().startswith("<?xml")
 
 
-def test_a_write_that_fails_leaves_the_old_file_alone(
-    tiny: DecisionsRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    save(tmp_path, "bench", "Decisions", tiny, decisions_grids(tiny))
-    before = (tmp_path / "bench.csv").read_bytes()
-
-    def no_space(handle: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", no_space)
-    with pytest.raises(OSError, match=r"bench.* could not be written: No space left on device\. What was there before"):
-        save(tmp_path, "bench", "Decisions", replace(tiny, rows=tiny.rows[:1]), decisions_grids(tiny))
-    assert (tmp_path / "bench.csv").read_bytes() == before
-    assert not [path for path in tmp_path.iterdir() if path.suffix == ".part"]
-
-
 # --- learning ---------------------------------------------------------------------------------------------
 
 
@@ -221,31 +195,6 @@ def test_exact_ways_to_learn_for_one_context_agree() -> None:
     found = {row.method: row for row in run.rows if row.mode == "single"}
     assert found["SciPy milp"].objective == pytest.approx(found["Scenario"].objective, abs=1e-6)
     assert not found["SciPy milp"].reason
-
-
-@pytest.mark.slow
-def test_a_run_of_learners_has_all_rows_and_says_what_was_not_run() -> None:
-    def slow(data: Any) -> Any:
-        raise TimeoutError("too slow")
-
-    settings = LearningSettings(sizes=(20, 30), outcomes=(2,), facets=(6, 7), n_fixed=20, limit=600.0)
-    chosen = [METHODS[0], LearningMethod("slow", (("shared", "n"),), slow)]
-    run = run_learning(settings, {}, methods=chosen)
-    assert [(row.method, row.parameter, row.n, row.d, row.K) for row in run.rows] == [
-        ("Descent", "n", 20, 2, 0),
-        ("slow", "n", 20, 2, 0),
-        ("Descent", "n", 30, 2, 0),
-        ("slow", "n", 30, 2, 0),
-        ("Descent", "d", 20, 2, 0),
-        ("Descent", "K", 20, 5, 6),
-        ("Descent", "K", 20, 5, 7),
-    ]
-    assert [row.reason for row in run.rows if row.method == "slow"] == [
-        "too slow",
-        "not run: out of time at a smaller size",
-    ]
-    assert {line.parameter for line in lines(run.growth)} == {"n", "d", "K"}
-    assert "not run" in learning_grids(run)[0].markdown()
 
 
 # --- peers ------------------------------------------------------------------------------------------------
@@ -292,11 +241,6 @@ def test_values_of_a_peer_are_compared_with_ours(installed: Any, tmp_path: Path)
     assert "NO" in peers_grids(wrong)[0].markdown()
 
 
-def test_a_peer_that_dies_is_reported_with_its_last_words(installed: Any, tmp_path: Path) -> None:
-    run = run_peers(TWO_SETS, {}, tmp_path, peers=[installed("raise SystemExit('licence expired')")])
-    assert {row.reason for row in run.rows} == {"did not run: licence expired"}
-
-
 def test_a_peer_that_cannot_be_installed_is_reported_with_the_reason(tmp_path: Path) -> None:
     absent = Peer("absent", ("./no-such-package-here",), "peer_rsome.txt")
     environment = tmp_path / "environment"
@@ -324,18 +268,6 @@ def test_scripts_of_peers_are_text_that_compiles_and_that_no_module_imports() ->
 
 
 # --- command line -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.needs("matplotlib")
-def test_the_command_prints_and_writes_the_results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(DecisionsSettings, "quick", classmethod(lambda cls, seed: replace(TINY, seed=seed)))
-    result = run_cli("bench", "decisions", "--quick", "--out", str(tmp_path), "--seed", "3", "--only", "d2-K6")
-    assert result.exit_code == 0, result.output
-    assert "d2-K6" in result.output
-    assert "d2-K4" not in result.output
-    assert (tmp_path / "bench_decisions.md").exists()
-    assert (tmp_path / "bench_decisions.png").exists()
-    assert json.loads((tmp_path / "bench_decisions.json").read_text())["settings"]["seed"] == 3
 
 
 @pytest.mark.parametrize(
@@ -366,14 +298,6 @@ def test_a_case_is_measured_in_a_process_of_its_own_with_the_package_it_is_given
     assert worker.process.returncode == 0
 
 
-def test_a_measuring_process_that_ends_is_an_error_that_names_the_case(tmp_path: Path) -> None:
-    (tmp_path / "numpy.py").write_text("raise SystemExit(3)")
-    worker = _Worker(tmp_path, tmp_path)
-    with pytest.raises(RuntimeError, match="measures 'import polyhedge' ended with code 3"):
-        worker.ask("import polyhedge")
-    worker.close()
-
-
 def test_waits_are_shown_as_ratios_with_their_growth_and_written_whole(tmp_path: Path) -> None:
     rows = (
         WaitRow("fit", "fit this", 2.0, 8.0, (3.5, 4.5), 1e-12),
@@ -400,11 +324,6 @@ def test_measured_with_both_packages_the_older_one_is_before() -> None:
 
     row = _measured(Recorded("new"), Recorded("old"), 3, WaitRow("latency", "case", 0.0))  # type: ignore[arg-type]
     assert (row.before, row.seconds, row.ratio, row.spread) == (4.0, 1.0, 4.0, (2.0, 4.0))
-
-
-def test_an_unknown_case_is_refused_with_those_that_are_known() -> None:
-    with pytest.raises(ValueError, match=r"There is no case nothing\. Known are import polyhedge"):
-        measure_waits(("startup",), {}, only=["nothing"])
 
 
 # --- fits beside scripts by hand --------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,20 +14,19 @@ from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron
 from polyhedge_study.finite_population import TheorySettings, hard_context, population
 from polyhedge_study.methods import METHODS
-from polyhedge_study.motivation import draw_motivation, make_motivation, write_motivation
+from polyhedge_study.motivation import make_motivation, write_motivation
 from polyhedge_study.sensitivity import (
     SWEEPS,
     SensitivityJob,
     SensitivityRow,
     SensitivitySettings,
-    learner_of,
     run_sensitivity,
     sensitivity_jobs,
 )
-from polyhedge_study.sensitivity_report import draw_sensitivity, sensitivity_grid, sensitivity_report, statements
+from polyhedge_study.sensitivity_report import sensitivity_grid, statements
 from polyhedge_study.theory import density_at_quantile, fitted_slope, gap_bound, vc_dimension
-from polyhedge_study.theory_report import TheoryRun, coverage_grid, draw_theory, gap_grid, reuse_grid, theory_report
-from polyhedge_study.theory_runs import CALIBRATION_SIZES, GAP_SIZES, REUSE, run_coverage, run_gap, run_reuse
+from polyhedge_study.theory_report import TheoryRun
+from polyhedge_study.theory_runs import GAP_SIZES, REUSE, run_coverage, run_gap, run_reuse
 from polyhedge_study.tidy import read_rows
 from shared import reproduce
 
@@ -49,16 +47,6 @@ def test_sweeps_are_those_of_the_papers_figure() -> None:
             assert job.n_facets == 4 * job.n_outcomes
     assert {job.n_facets for job in jobs if job.sweep == "n / (n + m)"} == {4}
     assert {job.method for job in jobs} == {"one-sided-box", "grid", "scenario", "pinball", "descent", "polyhedge"}
-
-
-def test_learner_gets_the_facets_of_its_job() -> None:
-    assert learner_of(SensitivityJob("d, K = 4d", 3.0, "descent", 0)).n_facets == 12  # type: ignore[attr-defined]
-    assert learner_of(SensitivityJob("n / (n + m)", 0.5, "scenario", 0)) == Scenario()
-
-
-def test_unknown_task_is_refused() -> None:
-    with pytest.raises(ValueError, match="task must be linear, quadratic or newsvendor, got 'energy'"):
-        SensitivitySettings(task="energy")
 
 
 @pytest.fixture(scope="module")
@@ -86,16 +74,6 @@ def test_sensitivity_is_saved_and_a_split_that_is_too_small_is_reported(sensitiv
     assert f"Failed: {METHODS['scenario'].name}, 0.05: ValueError" in sensitivity_grid(rows, "n / (n + m)").note
     record = json.loads((folder / "sensitivity.json").read_text(encoding="utf-8"))
     assert record["command"] == "polyhedge reproduce sensitivity --task linear --seeds 2"
-
-
-def test_sensitivity_is_drawn_and_written(sensitive, tmp_path) -> None:
-    pytest.importorskip("matplotlib")
-    rows, _ = sensitive
-    for metric in ("coverage", "volume", "volume in the hull", "worst-case cost", "premium"):
-        assert f"One-sided box: {metric}" in sensitivity_report(rows)
-    draw_sensitivity(rows, [tmp_path / "figure.png", tmp_path / "figure.svg"])
-    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
-    assert (tmp_path / "figure.svg").read_text(encoding="utf-8").rstrip().endswith("</svg>")
 
 
 def test_the_papers_statements_are_judged_by_the_rows() -> None:
@@ -136,13 +114,6 @@ def test_bound_falls_with_the_theorems_rates() -> None:
     assert gap_bound(10, 10, **constants, error=0.25).total == pytest.approx(
         gap_bound(10, 10, **constants).total + 0.25
     )
-
-
-def test_bound_scales_with_its_constants() -> None:
-    one = gap_bound(500, 400, sensitivity=1.0, density=1.0, dimension=10.0)
-    two = gap_bound(500, 400, sensitivity=2.0, density=0.5, dimension=10.0)
-    assert two.total == pytest.approx(4 * one.total)
-    assert gap_bound(500, 400, sensitivity=1.0, density=1.0, dimension=10.0, delta=0.01).total > one.total
 
 
 def test_vc_bound_is_above_the_dimension_of_half_spaces_and_grows() -> None:
@@ -211,20 +182,6 @@ def test_gap_is_the_sum_of_its_parts_and_learning_never_beats_the_oracle(theory)
         assert row.learning_gap >= -1e-4
 
 
-def test_theory_is_told_and_drawn(theory, tmp_path) -> None:
-    pytest.importorskip("matplotlib")
-    done, folder = theory
-    assert [row[0] for row in coverage_grid(done).rows] == [str(m) for m in CALIBRATION_SIZES]
-    assert gap_grid(done).rows[-1][0] == "slope"
-    assert "The measured calibration part is" in gap_grid(done).note
-    assert "the bound is -0.1." in reuse_grid(done).note  # Lemma 4 with a total variation of 1
-    assert theory_report(done).count("\n## ") == 3
-    draw_theory(done, [tmp_path / "theory.png", tmp_path / "theory.svg"])
-    assert (tmp_path / "theory.png").read_bytes().startswith(b"\x89PNG")
-    names = {path.name for path in folder.iterdir()}
-    assert names == {f"theory_{part}.{kind}" for part in ("coverage", "reuse", "gap") for kind in ("csv", "json")}
-
-
 @pytest.mark.slow
 def test_reused_samples_cover_less_than_promised_where_n_is_small_or_d_large(tmp_path) -> None:
     """Lemma 4, measured; the seeds are fixed, so a run is deterministic."""
@@ -251,32 +208,9 @@ def test_sets_of_the_first_figure_cover_alike_and_the_learned_one_costs_least(tm
     assert json.loads((tmp_path / "motivation.json").read_text(encoding="utf-8"))[2]["name"] == learned.name
 
 
-def test_first_figure_is_made_by_its_command(tmp_path) -> None:
-    pytest.importorskip("matplotlib")
-    result = reproduce("motivation", "--out", str(tmp_path))
-    assert result.exit_code == 0, result.output
-    assert "decision-aware polyhedron: coverage 0.85" in result.stdout
-    assert {path.name for path in tmp_path.iterdir()} == {f"motivation.{kind}" for kind in ("json", "png", "svg")}
-    assert (tmp_path / "motivation.png").read_bytes().startswith(b"\x89PNG")
-
-
 def test_command_without_matplotlib_writes_numbers_and_says_how_to_get_pictures(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None)
     result = reproduce("motivation", "--out", str(tmp_path))
     assert result.exit_code == 0, result.output
     assert "pip install 'polyhedge[plot]'" in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["motivation.json"]
-
-
-def test_wrong_sensitivity_task_is_one_line(tmp_path) -> None:
-    result = reproduce("sensitivity", "--task", "energy", "--out", str(tmp_path / "out"))
-    assert result.exit_code == 2
-    assert "task must be linear, quadratic or newsvendor, got 'energy'" in result.stderr
-    assert not (tmp_path / "out").exists()
-
-
-def test_figures_hold_the_settings_level(tmp_path) -> None:
-    pytest.importorskip("matplotlib")
-    found = replace(make_motivation(alpha=0.3, n=60))
-    draw_motivation(found, [tmp_path / "a.svg"])
-    assert (tmp_path / "a.svg").stat().st_size > 1000

@@ -2,15 +2,12 @@
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from polyhedge.app import cli
 from polyhedge.learners import OneSidedBox, Samples
 from polyhedge.problems import simplex_linear
 from polyhedge_study.generalisation import (
     RIVAL,
     SETTINGS,
-    GeneralisationRow,
     GeneralisationSettings,
     generalisation_jobs,
     run_generalisation,
@@ -58,23 +55,6 @@ def test_tables_pair_the_seeds_and_say_who_is_ahead(rows):
     assert len(population_grid(rows).rows) == 4
 
 
-def test_a_failed_method_is_a_line_with_its_reason():
-    name = "energy, d = 2, n = 160"
-    good = GeneralisationRow(name, RIVAL, 0, 0.3, 0.9, 0.1, "")
-    bad = GeneralisationRow(name, "polyhedge", 0, np.nan, np.nan, np.nan, "failed: no licence")
-    assert any("no licence" in cell for cell in comparison_grid([good, bad]).rows[1])
-
-
-def test_a_failed_method_is_run_again(tmp_path, monkeypatch):
-    (job,) = [job for job in generalisation_jobs(["energy, d = 2, n = 160"], 1, ()) if job.method == RIVAL]
-    with monkeypatch.context() as broken:
-        broken.setitem(METHODS, RIVAL, None)
-        assert [row.status for row in run_generalisation([job], tmp_path)] == ["failed"]
-    (row,) = run_generalisation([job], tmp_path)
-    assert row.status == "done"
-    assert np.isfinite(row.premium)
-
-
 def test_descending_from_the_box_never_ends_above_it():
     rng = np.random.default_rng(0)
     residuals, centers = rng.standard_t(4, size=(200, 2)), rng.normal(size=(200, 2))
@@ -82,9 +62,3 @@ def test_descending_from_the_box_never_ends_above_it():
     box = OneSidedBox().learn(Samples(residuals, centers, objective.problem, 0.1)).set
     found = descend_from_box(objective, box, np.random.default_rng(1), n_steps=50)
     assert objective.value(found) <= objective.value(box) + 1e-9
-
-
-def test_unknown_settings_are_refused_with_the_known_ones():
-    result = CliRunner().invoke(cli.app, ["reproduce", "generalisation", "--setting", "cubic"])
-    assert result.exit_code == 2
-    assert "setting must be one of linear, d = 2, n = 300" in result.stderr

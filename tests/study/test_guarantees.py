@@ -145,17 +145,6 @@ def test_a_rival_is_lower_level_or_higher_by_three_standard_errors():
     assert cost_grid(rows, 0.1).rows[0][1] == "Polyhedge"
 
 
-def test_few_seeds_are_said_to_be_too_few():
-    rows = [row(key, seed, 1.0) for key in (PLAN, "cvar-guard") for seed in range(2)]
-    assert guarantee_words(rows)[0].startswith("2 seeds are too few")
-
-
-def test_sets_are_never_among_the_rivals_with_the_same_guarantee():
-    rows = [row(PLAN, 0, 1.0), row(SET, 0, 0.1)]
-    assert not comparisons(rows)
-    assert "Polyhedge, set" not in str(cost_grid(rows, 0.1).rows)
-
-
 def test_the_distance_to_the_limit_is_told_at_equal_coverage():
     name = "linear, d = 2, n = 300"
     limits = [LimitRow(name, draw, "done", 0.3 + 0.01 * draw, 0.29, "") for draw in range(2)]

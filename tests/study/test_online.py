@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from typer.testing import CliRunner
 
-from polyhedge.app import cli
 from polyhedge_study import online
 
 
@@ -30,11 +28,3 @@ def test_bound_of_a_day_does_not_know_the_day() -> None:
     other.scores[-1] = 1e6
     radii = [online._radii(one, online.Online(), 0.1) for one in (days, other)]
     assert radii[0].tolist() == radii[1].tolist()
-
-
-def test_the_command_prints_a_line_for_each_way(monkeypatch: object, tmp_path: object) -> None:
-    monkeypatch.setattr(online, "scored_days", made_up)  # type: ignore[attr-defined]
-    told = CliRunner().invoke(cli.app, ["reproduce", "online", "--out", str(tmp_path)])
-    assert told.exit_code == 0, told.output
-    assert "Online()" in told.output
-    assert "step 0.05" in told.output

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import csv
-import json
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from polyhedge.app import cli
 from polyhedge.learners import Descent, Pinball, Samples, Scenario, lower_bound
 from polyhedge.problems import simplex_linear, simplex_newsvendor, simplex_quadratic
-from polyhedge_study import scaling as module
 from polyhedge_study.jobs import Progress
 from polyhedge_study.paper import paper_table1
 from polyhedge_study.scaling import ScalingRun, run_scaling
 from polyhedge_study.scaling_methods import METHODS, ScalingSettings
-from polyhedge_study.scaling_report import comparison_grid, draw_scaling, markdown_report, shared_grid, summaries
+from polyhedge_study.scaling_report import comparison_grid, markdown_report, shared_grid, summaries
 from polyhedge_study.scaling_rows import ScalingRow
-from polyhedge_study.tidy import read_rows
 
 AGGREGATED = "MIQCP + binaries + rows (SCIP)"
 TINY = ScalingSettings(
@@ -64,23 +58,6 @@ def test_every_usable_method_has_one_row_for_each_mode_size_and_seed(tiny):
     assert not any(row.status == "FAILED" for row in run.rows)
 
 
-def test_saved_table_is_whole_and_has_the_columns_of_a_row(tiny):
-    run, folder, _ = tiny
-    with (folder / "scaling.csv").open(encoding="utf-8", newline="") as stream:
-        assert csv.DictReader(stream).fieldnames == [field.name for field in fields(ScalingRow)]
-    assert read_rows(folder / "scaling.csv", ScalingRow) == list(run.rows)
-    assert {path.name for path in folder.iterdir()} >= {"scaling.csv", "scaling.json"}
-    assert not list(folder.glob(".*"))
-
-
-def test_settings_seeds_machine_and_versions_stand_beside_the_table(tiny):
-    _, folder, _ = tiny
-    record = json.loads((folder / "scaling.json").read_text(encoding="utf-8"))
-    assert record["settings"]["sizes"] == [12, 20]
-    assert record["seeds"] == [0]
-    assert {"numpy", "highspy"} <= set(record["machine"]["packages"])
-
-
 def test_scenario_certifies_every_run(tiny):
     run, _, _ = tiny
     assert all(row.certified for row in rows_of(run, "Scenario"))
@@ -112,53 +89,6 @@ def test_methods_that_plan_for_a_part_of_the_contexts_certify_nothing(tiny):
         assert row.lower_bound == -np.inf
 
 
-def test_progress_counts_up_to_all_runs(tiny):
-    run, _, seen = tiny
-    assert [progress.done for progress in seen] == list(range(len(run.rows) + 1))
-    assert seen[-1].total == len(run.rows)
-    assert all(progress.seconds_left >= 0 for progress in seen)
-
-
-def test_finished_runs_are_read_and_not_run_again(tiny, monkeypatch):
-    run, folder, _ = tiny
-    monkeypatch.setattr(module, "_evaluate", None)
-    again = run_scaling(TINY, folder)
-    assert again.rows == run.rows
-    assert again.n_known == len(run.rows)
-
-
-def test_rows_of_other_settings_are_not_mixed_in(tmp_path):
-    first = replace(TINY, sizes=(12,))
-    run_scaling(first, tmp_path, methods=METHODS[:1])
-    with pytest.raises(ValueError, match=r"made with other settings \(alpha=0\.1 there, 0\.2 now\)"):
-        run_scaling(replace(first, alpha=0.2), tmp_path, methods=METHODS[:1])
-
-
-def test_seeds_are_added_to_those_that_are_there(tmp_path):
-    first = replace(TINY, sizes=(12,))
-    run_scaling(first, tmp_path, methods=METHODS[:1])
-    more = run_scaling(replace(first, seeds=2), tmp_path, methods=METHODS[:1])
-    assert more.n_known == 2
-    assert [row.seed for row in more.rows] == [0, 0, 1, 1]
-    fewer = run_scaling(first, tmp_path, methods=METHODS[:1])
-    assert fewer.rows == more.rows[:2]
-    assert read_rows(tmp_path / "scaling.csv", ScalingRow) == list(more.rows)
-
-
-def test_times_of_another_machine_are_set_aside(tmp_path, monkeypatch):
-    first = replace(TINY, sizes=(12,))
-    run_scaling(first, tmp_path, methods=METHODS[:1])
-    monkeypatch.setattr("polyhedge_study.machine._processor", lambda: "another")
-    assert run_scaling(first, tmp_path, methods=METHODS[:1]).n_known == 0
-    assert len(list(tmp_path.glob("scaling-*.csv"))) == 1
-
-
-def test_runs_beyond_the_budget_are_left_out_and_said_so(tmp_path):
-    run = run_scaling(replace(TINY, budget=0.0), tmp_path, methods=METHODS[:1])
-    assert run.rows == ()
-    assert run.left_out == ("4 runs did not fit into 0 s. Run again to add them.",)
-
-
 def test_no_run_begins_once_the_budget_is_over(tmp_path):
     seen = []
     run = run_scaling(replace(TINY, budget=1.0 + 1e-6), tmp_path, methods=METHODS[:1], report=seen.append)
@@ -166,20 +96,6 @@ def test_no_run_begins_once_the_budget_is_over(tmp_path):
     assert seen[-1] == Progress(1, 4, "", 0.0)
     assert run.left_out == ("3 runs did not fit into 1 s. Run again to add them.",)
     assert len(run_scaling(TINY, tmp_path, methods=METHODS[:1]).rows) == 4
-
-
-def test_learner_that_fails_leaves_a_row_with_its_message_and_is_run_again(tmp_path):
-    few = replace(TINY, sizes=(5,))
-    run = run_scaling(few, tmp_path, methods=METHODS[:1])
-    assert {row.status for row in run.rows} == {"FAILED"}
-    assert all("alpha" in row.detail for row in run.rows)
-    assert all(s.certified == 0 and np.isnan(s.objective) for s in summaries(run.rows))
-    assert run_scaling(few, tmp_path, methods=METHODS[:1]).n_known == 0
-
-
-def test_unknown_task_is_refused():
-    with pytest.raises(ValueError, match="task must be linear, quadratic or newsvendor, got 'energy'"):
-        ScalingSettings(task="energy")
 
 
 # --- the paper's table, tables and pictures ---------------------------------------------------------------
@@ -215,26 +131,6 @@ def test_report_names_all_methods_and_what_was_not_run(tiny):
     for block in text.split("\n\n"):
         widths = {line.count("|") for line in block.splitlines() if line.startswith("|")}
         assert len(widths) <= 1
-
-
-def test_picture_is_written_in_both_formats(tiny, tmp_path):
-    pytest.importorskip("matplotlib")
-    run, _, _ = tiny
-    draw_scaling(run, [tmp_path / "figure.png", tmp_path / "figure.svg"])
-    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
-    assert (tmp_path / "figure.svg").read_text(encoding="utf-8").rstrip().endswith("</svg>")
-
-
-def test_command_prints_the_tables_and_writes_the_files(tmp_path, monkeypatch):
-    pytest.importorskip("matplotlib")
-    monkeypatch.setattr(ScalingSettings, "quick", classmethod(lambda cls, task, seeds: replace(TINY, sizes=(12,))))
-    monkeypatch.setattr(module, "run_scaling", lambda *args, **rest: run_scaling(*args, methods=METHODS[:4:3], **rest))
-    result = CliRunner().invoke(cli.app, ["reproduce", "scaling", "--quick", "--out", str(tmp_path)])
-    assert result.exit_code == 0, result.output
-    assert "Table 1, task linear" in result.stdout
-    assert result.stderr.splitlines()[-1] == "4 of 4 runs done"
-    expected = {f"scaling_linear_quick.{suffix}" for suffix in ("csv", "json", "md", "png", "svg")}
-    assert {path.name for path in tmp_path.iterdir()} == expected
 
 
 # --- one context ------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -10,25 +9,21 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 from scipy import stats
 
 from polyhedge.calibration import conformal_rank
-from polyhedge_study.commands.common import say_paths
-from polyhedge_study.commands.tables import rich_table
 from polyhedge_study.jobs import Progress, Workers, run_jobs
-from polyhedge_study.methods import GROUPS, METHODS, POLYHEDGE, QUICK, find_methods
+from polyhedge_study.methods import GROUPS, METHODS, POLYHEDGE, find_methods
 from polyhedge_study.paper import METRICS, paper_tables
 from polyhedge_study.study import StudyRow, StudySettings, run_study, study_jobs
-from polyhedge_study.study_charts import bubble_chart
-from polyhedge_study.study_figure import draw_bubbles, far_above
-from polyhedge_study.study_tables import LEGEND, by_method, short_grid, task_grid, write_tables
-from polyhedge_study.study_words import best_rival, in_words
+from polyhedge_study.study_figure import draw_bubbles
+from polyhedge_study.study_tables import short_grid, task_grid, write_tables
+from polyhedge_study.study_words import in_words
 from polyhedge_study.summary import TableRow, holm, paired, table_rows
 from polyhedge_study.tasks import TASKS
 from polyhedge_study.tidy import TidyTable, read_rows
@@ -39,14 +34,6 @@ PLAIN = ("one-sided-box", "bonferroni", "l-inf", "polyhedron")
 JOBS = [*study_jobs(["linear"], [*PLAIN, "polyhedge"], seeds=3), *study_jobs(["energy"], PLAIN, seeds=3)]
 COMMAND = (sys.executable, "-c", "from polyhedge.app.cli import main; main()")
 TABLES = ("tables.csv", "tables.md", "tables.tex")
-
-
-def test_where_results_are_is_said_in_lines_of_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    names = [f"guarantees-of-a-long-name-{k}.csv" for k in range(6)]
-    say_paths([Path("results") / name for name in names])
-    said = capsys.readouterr().out
-    assert max(map(len, said.splitlines())) <= 80
-    assert said.split() == ["Results", "in", "results:", *(f"{name}," for name in names[:-1]), names[-1]]
 
 
 def numbers(rows: list[StudyRow]) -> list[StudyRow]:
@@ -96,17 +83,6 @@ def test_printed_tables_have_eleven_methods_for_each_task_and_the_papers_words_h
     assert all(set(row.mean) == set(row.sd) == set(METRICS) for row in printed.values())
 
 
-def test_seeds_come_one_after_the_other_and_none_ends_with_a_method_that_takes_long() -> None:
-    jobs = study_jobs(methods=QUICK, seeds=2)
-    assert [job.seed for job in jobs] == sorted(job.seed for job in jobs)
-    assert len(set(jobs)) == len(jobs) == 2 * len(TASKS) * len(QUICK)
-    n_long = len(TASKS) * len({"picnn-steps", POLYHEDGE})
-    for seed in range(2):
-        of_seed = [job.method for job in jobs if job.seed == seed]
-        assert set(of_seed[:n_long]) == {"picnn-steps", POLYHEDGE}
-        assert not {"picnn-steps", POLYHEDGE} & set(of_seed[n_long:])
-
-
 def test_unknown_names_are_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"method must be one of polyhedge, .*, got 'magic'"):
         find_methods(("polyhedge", "magic"))
@@ -125,17 +101,6 @@ def test_every_job_has_one_row_in_order_and_the_file_has_them_all(small) -> None
     assert read_rows(folder / "study.csv", StudyRow) == rows
     assert {row.status for row in rows} == {"done"}
     assert sorted(path.name for path in folder.iterdir()) == ["study.csv", "study.json"]
-
-
-def test_record_says_how_the_rows_were_made(small) -> None:
-    _, folder, _ = small
-    record = json.loads((folder / "study.json").read_text(encoding="utf-8"))
-    assert record["settings"] == json.loads(json.dumps(asdict(SMALL)))
-    assert record["seeds"] == [0, 1, 2]
-    assert record["tasks"] == ["linear", "energy"]
-    assert [method["key"] for method in record["methods"]] == ["polyhedge", *PLAIN]
-    assert {"numpy", "highspy", "scipy"} <= set(record["machine"]["packages"])
-    assert record["command"].startswith("polyhedge reproduce tables --seeds 3 --task linear --task energy --method")
 
 
 def test_progress_counts_up_and_knows_the_time_left(small) -> None:
@@ -200,13 +165,6 @@ def test_rows_of_other_code_are_set_aside_and_nothing_is_lost(small, tmp_path, c
     assert "was made by other code and is kept as study-0123456789ab.csv" in caplog.text
 
 
-def test_rows_without_a_record_are_set_aside(small, tmp_path) -> None:
-    _, folder, _ = small
-    (tmp_path / "study.csv").write_bytes((folder / "study.csv").read_bytes())
-    assert len(run_study(study_jobs(["energy"], ["l-inf"], 1), tmp_path, settings=SMALL)) == 1
-    assert (tmp_path / "study-unknown.csv").read_bytes() == (folder / "study.csv").read_bytes()
-
-
 # --- workers ----------------------------------------------------------------------------------------------
 
 
@@ -219,11 +177,6 @@ def test_any_number_of_workers_gives_the_same_numbers_and_tables(small, tmp_path
     assert [(tmp_path / name).read_bytes() for name in TABLES] == [
         (tmp_path / "one" / name).read_bytes() for name in TABLES
     ]
-
-
-def test_workers_must_be_counted() -> None:
-    with pytest.raises(ValueError, match="workers must be an integer of at least 1"):
-        Workers(0)
 
 
 @pytest.mark.slow
@@ -392,13 +345,6 @@ def test_tables_name_the_method_that_failed_and_why(failing, tmp_path) -> None:
     assert "; Polyhedron: ValueError" in (tmp_path / "tables.md").read_text(encoding="utf-8")
 
 
-def test_default_that_failed_is_not_compared_with_itself(failing) -> None:
-    cells = {row[0]: row for row in task_grid(table_rows(failing), "linear").rows}
-    assert cells["Polyhedge, set"][-3:] == ("", "", "0 of 2")
-    (lost,) = [f for f in table_rows(failing) if (f.method, f.metric) == ("polyhedge", "worst_case_cost")]
-    assert np.isnan(lost.versus_polyhedge)
-
-
 # --- tables and pictures ----------------------------------------------------------------------------------
 
 
@@ -485,27 +431,6 @@ def test_bubbles_are_drawn_in_both_formats_with_the_same_bytes_twice(small, tmp_
     assert contents[0][1].rstrip().endswith(b"</svg>")
 
 
-def test_cost_far_above_the_others_does_not_flatten_the_figure(small, tmp_path) -> None:
-    pytest.importorskip("matplotlib")
-    rows, _, _ = small
-    wild = [replace(row, worst_case_cost=800.0) if row.method == "l-inf" else row for row in rows]
-    for task in ("linear", "energy"):
-        assert far_above(by_method(table_rows(rows), task)) == []
-    chart = bubble_chart("linear", by_method(table_rows(wild), "linear"), 0.1)
-    assert "Far above the chart: Conformal (l_inf) at 8e+03." in chart.caption
-    assert chart.layout["yaxis"]["range"][1] < 100
-    draw_bubbles(wild, [tmp_path / "bubble.svg"])
-
-
-@pytest.mark.parametrize("methods", [["oracle"], ["polyhedron"]], ids=["references only", "failures only"])
-def test_study_without_a_single_bubble_is_drawn_all_the_same(methods, tmp_path) -> None:
-    pytest.importorskip("matplotlib")
-    settings = replace(SMALL, alpha=0.01)
-    rows = run_study(study_jobs(["linear"], methods, seeds=1), tmp_path, settings=settings)
-    draw_bubbles(rows, [tmp_path / "bubble.svg"], alpha=settings.alpha)
-    assert "coverage" in (tmp_path / "bubble.svg").read_text(encoding="utf-8")
-
-
 # --- the command line -------------------------------------------------------------------------------------
 
 
@@ -545,102 +470,12 @@ def test_each_table_says_how_far_print_lies_and_marks_what_is_far(shift) -> None
     assert any(cell.endswith("!") for cell in row) == is_far
 
 
-def test_the_papers_algorithms_are_rivals_in_the_tables_and_in_the_quick_run() -> None:
-    assert {"grid", "pinball", "ccg", "scenario"} <= set(QUICK)
-    costs = {POLYHEDGE: 2.0, "grid": 4.0, "pinball": 2.2, "ccg": 3.0, "scenario": 2.5, "l-inf": 5.0}
-    figures = table_rows(
-        StudyRow("linear", key, seed, "done", 0.9, 1.0, cost + 0.1 * seed * (key == "pinball"), cost, 0.0, 0.0, "")
-        for seed in range(4)
-        for key, cost in costs.items()
-    )
-    rival = best_rival(by_method(figures, "linear"))
-    assert rival is not None
-    assert rival.method == "pinball"
-    words = " ".join(in_words(figures))
-    for key in ("grid", "pinball", "ccg", "scenario"):
-        above = 10 * (costs[key] - 2.0)
-        assert f"{METHODS[key].name}, its premium less that of Polyhedge's set: {above:+.2f} ± 0.00 on linear" in words
-
-
 def test_study_is_told_in_words(small) -> None:
     words = " ".join(in_words(table_rows(small[0])))
     assert words.startswith('Polyhedge, set, the library with guarantee="outcome", is the first row of each')
     assert re.search(r"\d+ % (below|above) that of .* on linear", words)
     assert "Its coverage lay between" in words
     assert in_words(table_rows(row for row in small[0] if row.method != POLYHEDGE)) == []
-
-
-def test_words_say_where_learning_a_shape_did_not_help_and_where_it_did() -> None:
-    def rows(box: float) -> list[StudyRow]:
-        costs = {POLYHEDGE: 2.0, "one-sided-box": box, "l-inf": 4.0, "min-size": 3.0}
-        return [
-            StudyRow("linear", key, seed, "done", 0.9, 0.5 + (key != "min-size"), cost, cost, 0.0, 0.0, "")
-            for seed in range(4)
-            for key, cost in costs.items()
-        ]
-
-    level, better = (" ".join(in_words(table_rows(rows(box)))) for box in (2.0, 2.5))
-    assert "a learned shape on linear" in level
-    assert "did not help" not in better
-    for words in (level, better):
-        assert "33 % below that of Polyhedron (min size) on linear (20.00 against 30.00)" in words
-        assert "the premium of the smallest lies above that of Polyhedge's set by 50 % on linear" in words
-
-
-def test_short_tables_fit_80_columns_without_powers_of_ten_and_polyhedge_stands_first(small) -> None:
-    huge = [
-        replace(row, volume=2.5e9, worst_case_cost=1234.5, premium=1234.5) if row.method == "l-inf" else row
-        for row in small[0]
-    ]
-    grid = short_grid(table_rows(huge), "linear")
-    assert grid.rows[0][0] == "Polyhedge, set"
-    cells = [cell for row in grid.rows for cell in row]
-    assert not any("e+" in cell for cell in cells)
-    assert ">99999" in cells
-    console = Console(width=80, file=io.StringIO())
-    console.print(rich_table(grid, dense=True))
-    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    body = [line for line in lines if line.strip().startswith(("Polyhedge", "l-inf"))]
-    assert len(body) == 2
-    for words in ("cover", "cost", "premium", "regret", "volume", "paper", "here", "diff", *METHODS):
-        known = (
-            words
-            if words not in METHODS
-            else re.sub(r"-(no-recal|10|20|exact|plain|redraw|realised|steps)$", "", words)
-        )
-        assert known in LEGEND.lower() or known in ("bonferroni", "ellipsoid", "polyhedron"), words
-
-
-def test_short_tables_of_all_methods_have_whole_heads_in_80_columns() -> None:
-    rows = [StudyRow("linear", key, 0, "done", 0.9, 323.4, 1.06, 0.51, 0.55, 1.0, "", 5.88) for key in METHODS]
-    console = Console(width=80, file=io.StringIO())
-    console.print(rich_table(short_grid(table_rows(rows), "linear"), dense=True))
-    said = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "…" not in said
-    assert "hull" in said
-
-
-def test_quick_study_leaves_out_only_rows_that_are_said_to_be_long() -> None:
-    assert POLYHEDGE in QUICK
-    assert set(METHODS) - set(QUICK) == {key for key, method in METHODS.items() if method.is_long}
-    assert all(METHODS[key].paper in ("", "Yeh et al.", "Ours (w/o recal)") for key in set(METHODS) - set(QUICK))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--task", "lasso"], "task must be one of linear, quadratic, newsvendor, energy, got 'lasso'"),
-        (["--method", "magic"], "method must be one of polyhedge,"),
-        (["--alpha", "2"], "alpha must lie strictly between 0 and 1, got 2.0"),
-    ],
-)
-def test_wrong_argument_is_one_line_and_leaves_no_folder(arguments, message, tmp_path) -> None:
-    result = reproduce("tables", *arguments, "--out", str(tmp_path / "out"))
-    assert result.exit_code == 2
-    assert result.stderr.startswith("polyhedge: error: ")
-    assert message in result.stderr
-    assert len(result.stderr.splitlines()) == 1
-    assert not (tmp_path / "out").exists()
 
 
 # --- agreement with an independent reproduction -----------------------------------------------------------

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from polyhedge.problems import DecisionProblem, simplex_linear, simplex_newsvendor, simplex_quadratic
 from polyhedge.robust import Adversary, decide
 from polyhedge.robust.adversary import shadow_vertices
-from polyhedge.sets import Ball, Box, Polyhedron, Region, Shape, UnionOfBalls
+from polyhedge.sets import Ball, Box, Polyhedron, Region, UnionOfBalls
 from polyhedge.solvers.linear import maximise_conic
 from polyhedge_study.each_context import decide_each, has_segment, least_maximum
 from polyhedge_study.nets import ConvexNet, ConvexNets
@@ -41,17 +41,6 @@ def grid_points(half: float, n: int) -> np.ndarray:
 
 
 # --- unions of balls -----------------------------------------------------------------------------------------
-
-
-def test_a_union_fulfils_the_protocol_and_scores_by_the_nearest_anchor():
-    union = UnionOfBalls(ANCHORS)
-    assert isinstance(union, Shape)
-    residuals = np.random.default_rng(0).normal(size=(100, 2))
-    nearest = np.linalg.norm(residuals[:, None] - ANCHORS, axis=2).min(axis=1)
-    np.testing.assert_allclose(union.scores(residuals), nearest, rtol=1e-14)
-    scores = union.scores(residuals)
-    assert np.array_equal(scores, [union.scores(row[None])[0] for row in residuals])
-    assert all(union.contains(residuals[[i]], scores[i])[0] for i in range(100))
 
 
 def test_contains_is_the_union_and_not_its_hull():
@@ -94,17 +83,6 @@ def test_the_area_of_a_union_equals_a_fine_grid(seed, n_anchors, radius):
     # A boundary of length at most 2 pi r k meets that many cells; the error is far below one cell each.
     assert union.volume(radius) == pytest.approx(union.contains(points, radius).sum() * cell, abs=0.02)
     assert union.volume(radius).standard_error == 0
-
-
-def test_a_ring_of_discs_leaves_its_hole_out():
-    union = UnionOfBalls(2 * circle(12))
-    points = grid_points(3.0, 1201)
-    assert not union.contains([[0.0, 0.0]], 0.7)[0]
-    assert union.volume(0.7) == pytest.approx(union.contains(points, 0.7).sum() * (6 / 1200) ** 2, rel=2e-3)
-
-
-def test_the_length_of_a_union_of_intervals_is_exact():
-    assert UnionOfBalls([[0.0], [1.0], [5.0]]).volume(1.0) == pytest.approx(5.0)
 
 
 def test_the_sampled_volume_of_two_balls_agrees_within_five_standard_errors():
@@ -346,16 +324,6 @@ def test_the_volume_of_a_net_is_that_of_a_cube_or_a_fine_grid():
     half = float(net.support(np.vstack([np.eye(2), -np.eye(2)]), radius).max())
     inside = net.contains(grid_points(half, 801), radius).sum()
     assert net.volume(radius) == pytest.approx(inside * (2 * half / 800) ** 2, rel=5e-3)
-
-
-def test_arrays_that_are_no_convex_network_are_refused():
-    good = {"A1": np.ones((1, 2)), "k1": [0.0], "C2": [[1.0]], "A2": np.ones((1, 2)), "k2": [0.0], "w3": [1.0]}
-    with pytest.raises(ValueError, match="C2 and w3 must not have negative entries"):
-        ConvexNet(**good | {"C2": [[-1.0]]}, k3=0.0, slope=1.0)
-    with pytest.raises(ValueError, match="slope must be positive, got 0"):
-        ConvexNet(**good, k3=0.0, slope=0.0)
-    with pytest.raises(ValueError, match=r"k1 must have shape \(1,\), got \(2,\)"):
-        ConvexNet(**good | {"k1": [0.0, 0.0]}, k3=0.0, slope=1.0)
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])
