@@ -55,8 +55,8 @@ for row in range(3):
 print(decider.policy_.why())
 
 # %%
-# What one would do instead, with the same rows: install what the forest says, or guard against every outcome of a
-# set, here the learned one. The rule of one's own gets its bound by the same calibration.
+# What one would do instead, with the same rows: install what the forest says, or decide against every outcome of a
+# learned set. The user's own policy gets its bound by the same calibration.
 
 
 class WhatTheForestSays(RandomForestRegressor):
@@ -70,7 +70,7 @@ class WhatTheForestSays(RandomForestRegressor):
 
 rule = WhatTheForestSays(n_estimators=25, random_state=0)
 ways = {
-    "planned (default)": decider,
+    "Polyhedge": decider,
     "trust the forecast": ph.RobustDecider(problem, forest, policy=rule, **own).fit(X, Y, groups=tables.history[group]),
     "learned set": ph.RobustDecider(problem, forest, guarantee="outcome", **own).fit(
         X, Y, groups=tables.history[group]
@@ -82,7 +82,7 @@ for name, way in ways.items():
     print(f"{name:20} {float(e.worst_case_cost):6.1f} {float(e.realised_cost):6.1f} {float(e.bound_held):6.3f}")
 
 # %%
-# A set has a region to look at, which the default has not. Then what the planned decisions cost, against their bounds.
+# A set has a bounded region to look at. The plot shows the cost of the default's decisions against their bounds.
 
 region = ways["learned set"].region(X_test.iloc[:1])
 print(f"{len(region.h)} facets, {len(region.vertices())} vertices, volume {float(region.volume()):.3g}")
@@ -98,7 +98,7 @@ fig.tight_layout()
 plt.show()
 
 # %%
-# **Lesson.** A bound is known before its cost and holds in nine cases of ten, whatever the forest is worth. What it
-# buys is that, and not a lower mean: installing what the forest says costs about the same on average. The set guards
-# every decision, also one that is altered later, and pays for it on average. The warning above is meant: with few
-# buildings to calibrate on, one model may hold more or less often than promised.
+# **Lesson.** A bound is known before its cost and holds in nine cases out of ten, whatever the forest is worth. It does
+# not lower the mean cost: installing what the forest says costs about the same on average. The set bounds every
+# decision, also one that is changed later, at a higher price. Take the warning above seriously: with few buildings to
+# calibrate on, one model may cover more or less than promised.

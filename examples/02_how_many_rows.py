@@ -2,12 +2,12 @@
 How many rows, and how sure
 ===========================
 
-The promise is about the mean over calibration draws. One model covers a little more or less, with a law that is known
-exactly: Beta(k, m + 1 - k) for m calibration rows. Here the law is compared with what happens when the same model is
-calibrated four thousand times.
+The promise is a mean over calibration samples. One model covers a little more or less. Its coverage has a known
+distribution: Beta(k, m + 1 - k) for m calibration rows. Here it is compared with four thousand calibrations of the same
+model.
 
-The scores are made up, the only ones of this gallery: to know the coverage of a radius exactly one has to know the law
-that outcomes are drawn from, and of real data nobody does.
+The scores are synthetic, the only ones of this gallery. The coverage of a radius is known exactly only if the
+distribution of the outcomes is known.
 
 It needs ``pip install 'polyhedge[plot]'``.
 """
@@ -21,8 +21,7 @@ ALPHA = 0.1
 rng = np.random.default_rng(0)
 
 # %%
-# Scores of a heavy-tailed kind: the law does not depend on how they are distributed. The coverage of a radius is then
-# known, because the distribution is.
+# Heavy-tailed scores. The distribution of the coverage does not depend on theirs.
 
 
 def coverages(m: int, repetitions: int = 4000) -> np.ndarray:
@@ -33,22 +32,22 @@ def coverages(m: int, repetitions: int = 4000) -> np.ndarray:
 
 
 # %%
-# Bars: what happened. Lines: the law.
+# Bars: four thousand calibrations. Lines: the Beta distribution.
 
 sizes = (50, 200, 1000)
 fig, axes = plt.subplots(1, len(sizes), figsize=(9, 2.8), sharex=True)
 grid = np.linspace(0.75, 1, 400)
 for ax, m in zip(axes, sizes, strict=True):
-    found, law = coverages(m), ph.coverage_law(m, ALPHA)
+    found, exact = coverages(m), ph.coverage_law(m, ALPHA)
     ax.hist(found, bins=40, density=True, color="#9bb8d3")
-    ax.plot(grid, law.pdf(grid), color="#1b4f7a")
+    ax.plot(grid, exact.pdf(grid), color="#1b4f7a")
     ax.axvline(1 - ALPHA, color="0.5", ls="--", lw=1)
-    low, high = law.ppf([0.05, 0.95])
+    low, high = exact.ppf([0.05, 0.95])
     ax.set(title=f"{m} rows: {low:.3f} to {high:.3f}", xlabel="coverage of one model", yticks=[])
-    print(f"{m:5d} rows: mean {found.mean():.4f}, law {law.mean():.4f}; promised {1 - ALPHA}")
+    print(f"{m:5d} rows: mean {found.mean():.4f}, exact {exact.mean():.4f}; promised {1 - ALPHA}")
 fig.tight_layout()
 plt.show()
 
 # %%
-# **Lesson.** A few dozen rows keep the promise on average; a few hundred make one model reliable. Nine models of ten
-# lie in the range above each picture.
+# **Lesson.** A few dozen rows keep the promise on average; a few hundred make one model reliable. Nine models out
+# of ten lie in the range above each plot.

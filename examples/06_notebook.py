@@ -57,8 +57,8 @@ print(f"held {evaluation.bound_held:.1%}:", "as promised" if evaluation.bound_he
 evaluation
 
 # %%
-# What one would do instead: as much as a week ago, or a tenth more. A rule of one's own is guarded in one line; it sees
-# the columns as the frame has them.
+# What one would do instead: as much as a week ago, or a tenth more. A policy of your own gets a bound in one line; it
+# sees the columns of the frame.
 
 
 def as_last_week(rows):
@@ -66,11 +66,11 @@ def as_last_week(rows):
     return rows[[f"{name}_week" for name in Y.columns]].to_numpy(dtype=float)
 
 
-rows = {"planned (default)": (decider, evaluation)}
+rows = {"Polyhedge": (decider, evaluation)}
 first = X["rolls_week"].isna().sum()  # the rule cannot decide rows of the first week
 for name, policy in {"as last week": as_last_week, "a tenth more": lambda rows: 1.1 * as_last_week(rows)}.items():
-    guarded = ph.RobustDecider(problem, policy=policy, split="time", random_state=0).fit(X[first:-n], Y[first:-n])
-    rows[name] = guarded, guarded.evaluate(*test)
+    bounded = ph.RobustDecider(problem, policy=policy, split="time", random_state=0).fit(X[first:-n], Y[first:-n])
+    rows[name] = bounded, bounded.evaluate(*test)
 pd.DataFrame(
     {name: [float(e.worst_case_cost), float(e.realised_cost), float(e.bound_held)] for name, (_, e) in rows.items()},
     index=["bound", "cost", "held"],
@@ -99,4 +99,4 @@ plt.show()
 
 # %%
 # **Lesson.** Frames go in as they are and come out with your index and your names; every figure is a number. Ordering
-# as much as a week ago is a hard habit to break, and here a dear one: its bound and its cost are both higher.
+# as much as a week ago is a hard habit to break, and here an expensive one: its bound and its cost are both higher.

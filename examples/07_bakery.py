@@ -58,7 +58,7 @@ class NotBelowZero(BaseEstimator):
 
 own = {"split": "time", "random_state": 0}
 ways = {
-    "planned (default)": ph.RobustDecider(problem, forecast, guarantee="cost", **own),
+    "Polyhedge": ph.RobustDecider(problem, forecast, guarantee="cost", **own),
     "set, every order": ph.RobustDecider(problem, forecast, learner=ph.learners.OneSidedBox(), **own),
     "make the forecast": ph.RobustDecider(problem, forecast, policy=NotBelowZero(forecast), **own),
     "quantile boosting": ph.RobustDecider(problem, forecast, policy=NotBelowZero(quantile), **own),
@@ -89,7 +89,7 @@ fig.tight_layout()
 plt.show()
 
 # %%
-# **Lesson.** Making what the forecast says costs more than it seems, because a shortage is dearer than waste. A
-# quantile model that is made for such costs comes nearest to the policy, which has quantile models of its own among its
-# rules; where one is at hand, guarding it takes a line. Nobody keeps to nine days of ten here but the set, which pays
-# for it with twice the bound: the last year is not quite like those before, and a split in time does not hide it.
+# **Lesson.** Making what the forecast says costs more than it seems, because a shortage is more expensive than
+# waste. A quantile model that is made for such costs comes nearest; a bound for it takes one line. Only the set keeps
+# nine days out of ten here, at twice the bound. The last year differs from those before, and a split in time does not
+# hide it.

@@ -2,7 +2,7 @@
 Your own rule, with a promise
 =============================
 
-A policy that is in use need not be given up: `policy=` guards any rule. Here the kitchen of a restaurant prepares "the
+Keep the policy that you use: `policy=` gives it a cost bound. Here the kitchen of a restaurant prepares "the
 mean of the last four such weekdays, and a fifth more". What does a day cost at most, in nine days of ten? And what
 would another rule promise?
 
@@ -59,7 +59,7 @@ class Quantiles(BaseEstimator):
 
 forecast = make_pipeline(StandardScaler(), Ridge(10.0))  # what the policy starts from
 policies = {f"kitchen + {share:.0%}": with_margin(share) for share in (0.0, 0.2, 0.4, 0.6)}
-policies |= {"quantiles": Quantiles(), "planned": None}
+policies |= {"quantiles": Quantiles(), "Polyhedge": None}
 figures = {}
 print(f"{'':14} {'bound':>6} {'cost':>6} {'held':>6} {'bound if 9 of 10 had held':>26}")
 for name, policy in policies.items():
@@ -74,9 +74,9 @@ for name, policy in policies.items():
 # %%
 
 fig, ax = plt.subplots(figsize=(5.8, 3.6))
-colors = {"planned": "#1b4f7a", "quantiles": "#4f86b5"}
+colors = {"Polyhedge": "#1b4f7a", "quantiles": "#4f86b5"}
 for name, (bound, cost) in figures.items():
-    ax.plot(cost, bound, "o", color=colors.get(name, "#c98a3b"), ms=8 if name == "planned" else 6)
+    ax.plot(cost, bound, "o", color=colors.get(name, "#c98a3b"), ms=8 if name == "Polyhedge" else 6)
     ax.annotate(name, (cost, bound), textcoords="offset points", xytext=(7, 3), fontsize=8)
 ax.set(xlabel="mean cost that came", ylabel="mean bound, known before")
 ax.margins(0.18)

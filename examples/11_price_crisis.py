@@ -35,7 +35,7 @@ def cheapest_hours(rows):
 
 
 # %%
-# The same rule twice: with a radius that was set once, and with one that follows its own errors.
+# The same policy twice: with a radius that was set once, and with one that follows its own errors.
 
 found = {}
 print(f"{'EUR a day':9} {'bound':>6} {'cost':>6} {'held':>6}  worst month")

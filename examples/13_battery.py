@@ -41,8 +41,8 @@ problem = ph.DecisionProblem(
 forecast = make_pipeline(StandardScaler(), Ridge(10.0))
 
 # %%
-# Guarding the trades that are made, a policy of our own, and all trades at once. The policy makes the best trades if
-# the forecast were true; its forecast is fitted to the training rows, and to no others.
+# A bound for the trades of the default policy, for our own policy, and for all trades at once. Our own policy makes
+# the best trades if the forecast were true. Its forecast is fitted to the training rows only.
 
 own_forecast = make_pipeline(StandardScaler(), Ridge(10.0)).fit(X[parts["train"]], Y[parts["train"]])
 level = np.tril(np.ones((24, 24))) @ np.hstack([0.9 * np.eye(24), -np.eye(24)])
@@ -87,6 +87,6 @@ fig.tight_layout()
 plt.show()
 
 # %%
-# **Lesson.** No trade is safe against all prices of a set in 24 dimensions, and so it makes none. Whoever asks only
-# about the trades that are made gets to make them, with a floor under what they earn. Trades on the forecast, guarded
-# as they are, earn nearly as much here; the policy's gain over them is a few euros a day.
+# **Lesson.** No trade is safe against all prices of a set in 24 dimensions, so the set makes none. A bound for the
+# trades that are made allows them, with a floor under their profit. Trades on the forecast, with the same calibration,
+# earn nearly as much here; the policy gains a few euros a day.
