@@ -454,7 +454,7 @@ def promise_of(model: Model) -> tuple[str, ...]:
     costs = f"{covers}cost is at most the bound that comes with the decision{keeps}"
     rests = f"This rests on {model.radii.n} calibration rows that did nothing else"
     any_predictor = "It needs no assumption on how good the predictions are."
-    alone = "It is about the decision that is returned. One that is altered afterwards has no bound."
+    alone = "A decision that is changed later costs at most its worst case over the region, which may be infinite."
     share = f"{100 * (1 - model.radii.alpha):.6g} %"
     return (
         f"In at least {share} of cases like those it was calibrated on, the {costs}."

@@ -282,7 +282,7 @@ def test_page_and_words_of_a_policy_speak_of_the_decision_and_of_no_set(fitted):
         assert f"{decider.n_learn_} made the policy, {decider.n_calibrate_} set its margin" in page
         assert "scored bound" in page
     assert words.policy_in_words(decider)[0] == decider.policy_.why()
-    assert any("altered afterwards has no bound" in one for one in words.promise_in_words(decider))
+    assert any("worst case over the region" in one for one in words.promise_in_words(decider))
 
 
 def test_policy_says_what_was_chosen_and_why(fitted):
