@@ -26,7 +26,7 @@ from polyhedge_study.speed.waits import demand, prices
 
 __all__ = ["FIT_CASES", "FitCase", "FitRow", "fit_grid", "measure_fits", "save_fits"]
 
-OURS, PREDICTION, AVERAGE = "default fit", "prediction + margin", "sample average + margin"
+OURS = "default fit"
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,16 @@ class FitCase:
         """Default fit, and both scripts."""
         script = self.script()
         if self.is_constraint:
-            by_hand = [partial(served, script, scaled=scaled) for scaled in (False, True)]
-        else:
-            by_hand = [partial(guarded, script, n_scenarios=n) for n in (0, N_SCENARIOS)]
-        return {OURS: self.decider, PREDICTION: by_hand[0], AVERAGE: by_hand[1]}
+            return {
+                OURS: self.decider,
+                "forecast + margin": partial(served, script, scaled=False),
+                "forecast + k errors": partial(served, script, scaled=True),
+            }
+        return {
+            OURS: self.decider,
+            "prediction + margin": partial(guarded, script, n_scenarios=0),
+            "sample average + margin": partial(guarded, script, n_scenarios=N_SCENARIOS),
+        }
 
 
 @dataclass(frozen=True)
