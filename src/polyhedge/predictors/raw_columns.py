@@ -139,14 +139,18 @@ def choose_columns(
     categorical : features that are categories although they look like numbers.
     set_aside : columns with another role, such as the time; features only where named in `features`.
     """
-    _check_roles(table, outcomes, features, categorical)
-    named = features is not None
-    candidates = (
-        features
-        if features is not None
-        else [name for name in table.frame.columns if name not in (*outcomes, *set_aside)]
-    )
-    columns, notes = useful_columns(table, candidates, outcomes, categorical, were_named=named)
+    if not outcomes:
+        raise ValueError("Name at least one outcome column with --outcomes.")
+    table.check_columns([*outcomes, *(features or ()), *categorical])
+    both = [name for name in outcomes if name in (features or ())]
+    if both:
+        raise ValueError(f"Column {both[0]!r} cannot be an outcome and a feature. Take it out of one of them.")
+    named_twice = [name for name in outcomes if list(outcomes).count(name) > 1]
+    if named_twice:
+        raise ValueError(f"The outcome {named_twice[0]!r} is named twice.")
+    others = [name for name in table.frame.columns if name not in (*outcomes, *set_aside)]
+    candidates = others if features is None else features
+    columns, notes = useful_columns(table, candidates, outcomes, categorical, were_named=features is not None)
     return Schema(columns, tuple(outcomes)), notes
 
 
@@ -203,20 +207,6 @@ def outcomes_of(table: Table, outcomes: Sequence[str]) -> Array:
     return np.column_stack([_numbers(table, name, is_outcome=True) for name in outcomes])
 
 
-def _check_roles(
-    table: Table, outcomes: Sequence[str], features: Sequence[str] | None, categorical: Sequence[str]
-) -> None:
-    if not outcomes:
-        raise ValueError("Name at least one outcome column with --outcomes.")
-    table.check_columns([*outcomes, *(features or ()), *categorical])
-    both = [name for name in outcomes if name in (features or ())]
-    if both:
-        raise ValueError(f"Column {both[0]!r} cannot be an outcome and a feature. Take it out of one of them.")
-    named_twice = [name for name in outcomes if list(outcomes).count(name) > 1]
-    if named_twice:
-        raise ValueError(f"The outcome {named_twice[0]!r} is named twice.")
-
-
 def _as_column(table: Table, name: str, is_category: bool) -> Column:
     raw = table.frame[name]
     missing = bool(raw.isna().any())
@@ -242,7 +232,8 @@ def _useless(table: Table, raw: Any, column: Column, was_named: bool) -> str:
     is_constant = column.low == column.high if column.kind == "number" else len(column.levels) == 1
     if is_constant and not column.may_be_missing:
         return "it has the same value in every row."
-    if column.kind == "category" and not was_named and _names_rows(column, len(table)):
+    most = max(_MOST_LEVELS, len(table) / _FEW_ROWS_A_LEVEL)
+    if column.kind == "category" and not was_named and len(column.levels) > most:
         return (
             f"its {len(column.levels)} different texts in {len(table)} rows look like names or dates, not kinds. "
             + table.ways_out.names.format(name=column.name)
@@ -273,10 +264,6 @@ def part_of(frame: Any, column: Column) -> Any:
     """The values of a feature: its column, or the part of a column of dates."""
     is_part = column.part and column.name not in frame.columns
     return part_values(frame[column.source], column.part) if is_part else frame[column.name]
-
-
-def _names_rows(column: Column, n: int) -> bool:
-    return len(column.levels) > max(_MOST_LEVELS, n / _FEW_ROWS_A_LEVEL)
 
 
 def _numbers(table: Table, name: str, *, is_outcome: bool = False) -> Array:
@@ -335,34 +322,25 @@ def _add(texts: Labels, row: int | np.integer[Any], text: str) -> None:
 # Frames of X
 
 
-def is_raw(X: Any) -> bool:
-    """Whether X is a data frame with named columns of which one holds more than numbers, or a gap.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> is_raw(pd.DataFrame({"a": [1.0, 2.0]})), is_raw(pd.DataFrame({"a": [1.0, None]})), is_raw(np.eye(2))
-    (False, True, False)
-    """
-    return hasattr(X, "select_dtypes") and names_of(X) is not None and not (_are_numbers(X) and _has_no_gaps(X))
-
-
 def reads_columns(X: Any) -> bool:
     """Whether columns of X have to be read: those of a data frame that holds more than numbers, or gaps.
 
     So do columns that names do not tell apart, and they are refused; a frame of numbers is like an array.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> [reads_columns(X) for X in (pd.DataFrame({"a": [1.0]}), pd.DataFrame({"a": [None]}), np.eye(2))]
+    [False, True, False]
     """
     if not hasattr(X, "select_dtypes"):
         return False
-    return not X.columns.is_unique or is_raw(X.add_prefix("x") if names_of(X) is None else X)
+    names_of(X)  # numbers that are out of order are no names, and no order either
+    return not (X.columns.is_unique and _are_numbers(X)) or bool(X.isna().to_numpy().any())
 
 
 def _are_numbers(X: Any) -> bool:
     return all(dtype.kind in "iuf" for dtype in X.dtypes)
-
-
-def _has_no_gaps(X: Any) -> bool:
-    return not bool(X.isna().to_numpy().any())
 
 
 def read_features(X: Any, schema: Schema) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -15,10 +16,8 @@ from numpy.typing import ArrayLike
 from scipy.linalg import lstsq
 from sklearn.base import BaseEstimator, RegressorMixin, clone, is_regressor
 from sklearn.compose import ColumnTransformer
-from sklearn.ensemble import StackingRegressor
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import RidgeCV
 from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
 from sklearn.multioutput import MultiOutputRegressor
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -84,24 +83,13 @@ def as_predictor(
     predictor : estimator, callable, "precomputed" or None
         - A scikit-learn regressor, pipeline or search: cloned, then fitted on the training split, also if it
           was fitted before. One that predicts a single outcome is fitted once for each outcome.
-        - ``FrozenEstimator(model)``, or an object with ``predict`` and without ``fit``: used as it is. It
-          must not have seen the learning and calibration splits.
-        - A callable ``X -> (n_samples, n_outcomes)``: used as it is, under the same condition.
+        - ``FrozenEstimator(model)``, an object with ``predict`` and without ``fit``, or a callable
+          ``X -> (n_samples, n_outcomes)``: used as it is. It must not have seen the learning and calibration splits.
         - ``"precomputed"``: the rows of ``X`` already are predictions.
-        - None: ``make_pipeline(StandardScaler(), FeatureRidge(penalty=1.0, features="all", fit_intercept=True))``,
-          a smooth model whose squares and sines are taken of z-scores. Units of the features do not matter, and
-          predictions move and scale with the outcomes.
-    n_outcomes : int
-        Number of outcome columns.
-    random_state : int, optional
-        Seed for every parameter ``random_state`` of the estimator, at any depth, that is None.
-    outcome_names : sequence of str
-        Predictions that come as data frames are put in this order.
-
-    Returns
-    -------
-    Predictor
-        With `needs_training`, `fit` (training split only) and `predict` (any split).
+        - None: a smooth ridge on z-scores. Predictions move and scale with the outcomes.
+    n_outcomes : number of outcome columns.
+    random_state : seed for every parameter ``random_state`` of the estimator, at any depth, that is None.
+    outcome_names : predictions that come as data frames are put in this order.
 
     Notes
     -----
@@ -142,20 +130,15 @@ def out_of_fold(
 ) -> Array:
     """Predictions for the training rows, each by a predictor that was trained without its fold.
 
-    Their residuals are as honest as those of rows the predictor has never seen. Folds are blocks of the rows in
-    their order, so that neighbours in time or copies of a row mostly stay together. Training split only.
+    Folds are blocks of the rows in their order, so that neighbours in time mostly stay together. Training split only.
 
     Parameters
     ----------
-    make : callable
-        Returns a new predictor that is not fitted.
+    make : returns a new predictor that is not fitted.
     X, Y : the training rows.
-    n_folds : int
-        Number of folds, at least 2.
-    groups : array of labels, optional
-        Rows of one group stay in one fold.
-    weights : (n,) array, optional
-        How much each row counts when predictors are fitted.
+    n_folds : number of folds, at least 2.
+    groups : labels; rows of one group stay in one fold.
+    weights : (n,) how much each row counts when predictors are fitted.
 
     Examples
     --------
@@ -212,25 +195,19 @@ class FeatureRidge(RegressorMixin, BaseEstimator):
               \qquad (\Phi^\top\Phi + \mathtt{penalty}\, I)\, B = \Phi^\top Y
 
     where row i of :math:`\Phi` is the feature map at ``X[i]``. As printed, the constant is penalised like every
-    feature, so predictions are drawn towards 0 and depend on where the outcomes' zero lies; ``fit_intercept=True``
-    leaves the constant free.
+    feature, so predictions are drawn towards 0; ``fit_intercept=True`` leaves the constant free.
 
     Parameters
     ----------
-    penalty : float, default=1e-3
-        Ridge penalty on the normal equations, not divided by the number of samples.
-    features : {"paper", "all"}, default="paper"
-        `paper_features` or `all_features`.
-    fit_intercept : bool, default=False
-        Whether the constant is left without penalty, by centring features and outcomes. Adding a number to the
-        outcomes then adds it to the predictions.
+    penalty : ridge penalty on the normal equations, not divided by the number of samples.
+    features : "paper" for `paper_features` or "all" for `all_features`.
+    fit_intercept : whether the constant is left without penalty, by centring features and outcomes.
 
     Attributes
     ----------
-    coef_ : ndarray of shape (n_outcomes, n_map_features), or (n_map_features,) for a one-dimensional target
+    coef_ : (n_outcomes, n_map_features), or (n_map_features,) for a one-dimensional target
         Coefficients ``B`` transposed, in the order of the feature map.
-    n_features_in_ : int
-        Number of columns of ``X``.
+    n_features_in_ : number of columns of ``X``.
 
     Examples
     --------
@@ -249,38 +226,25 @@ class FeatureRidge(RegressorMixin, BaseEstimator):
         self.fit_intercept = fit_intercept
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit the coefficients on the training split.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-        y : array-like of shape (n_samples, n_outcomes) or (n_samples,)
-        sample_weight : array-like of shape (n_samples,), optional
-            A row of weight 2 counts as two rows.
-        """
+        """Fit the coefficients to `X` (n, p) and `y` (n, d) or (n,); a row of `sample_weight` 2 counts as two rows."""
         X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, dtype=np.float64)
         if not (np.isfinite(self.penalty) and self.penalty >= 0):
             raise ValueError(f"penalty must be a finite number of at least 0, got {self.penalty!r}.")
         phi, y = self._map(X), np.asarray(y, dtype=np.float64)
         given = check_weights(sample_weight, len(X))
         weights = np.ones(len(X)) if given is None else given
-        solve = self._centred if self.fit_intercept else self._solve
-        self.coef_ = solve(phi, y, weights).T
-        return self
-
-    def _centred(self, phi: Array, y: Array, weights: Array) -> Array:
-        # Centred, the constant is a column of zeros; it then takes whatever the means ask for.
-        middle, level = (np.average(part, axis=0, weights=weights) for part in (phi, y))
-        coef = self._solve(phi - middle, y - level, weights)
-        coef[0] = level - middle[1:] @ coef[1:]
-        return coef
-
-    def _solve(self, phi: Array, y: Array, weights: Array) -> Array:
+        middle, level = np.zeros(phi.shape[1]), np.zeros(y.shape[1:])
+        if self.fit_intercept:
+            middle, level = (np.average(part, axis=0, weights=weights) for part in (phi, y))
         # The stacked least-squares problem has the same solution without squaring the condition number.
         roots = np.sqrt(weights)
-        rows = np.vstack([roots[:, None] * phi, np.sqrt(self.penalty) * np.eye(phi.shape[1])])
-        targets = np.concatenate([(roots * y.T).T, np.zeros((phi.shape[1], *np.shape(y)[1:]))])
-        return np.asarray(lstsq(rows, targets)[0])
+        rows = np.vstack([roots[:, None] * (phi - middle), np.sqrt(self.penalty) * np.eye(phi.shape[1])])
+        targets = np.concatenate([(roots * (y - level).T).T, np.zeros((phi.shape[1], *y.shape[1:]))])
+        coef = np.asarray(lstsq(rows, targets)[0])
+        if self.fit_intercept:  # centred, the constant was a column of zeros
+            coef[0] = level - middle[1:] @ coef[1:]
+        self.coef_ = coef.T
+        return self
 
     def predict(self, X: Any) -> Array:
         """Predict ``phi(X) @ coef_.T`` for the rows of any split; uses no outcome."""
@@ -344,7 +308,8 @@ class _TrainedPredictor:
                 "or hand in a fitted model as FrozenEstimator(model)."
             )
         # Most regressors warn about a target of one column; those made for several outcomes insist on it.
-        flat = self.n_outcomes == 1 and _takes_one_outcome(self.template)
+        has_tags = hasattr(self.template, "__sklearn_tags__")
+        flat = self.n_outcomes == 1 and (not has_tags or get_tags(self.template).target_tags.single_output)
         weighted = {} if weights is None else weight_argument(self.template, weights)
         self.model = clone(self.template, safe=False).fit(X, Y.ravel() if flat else Y, **weighted)
         return self
@@ -392,7 +357,6 @@ def _regressor(predictor: Any, n_outcomes: int, random_state: int | None) -> Any
             f"predictor must be a regressor, got the {kind.replace('_', ' ')} {type(predictor).__name__}. Use a model "
             "of numbers, such as a regressor of the same family."
         )
-    regressor.set_params(**_final_estimators(regressor))
     if random_state is not None:
         unset = [
             key
@@ -401,23 +365,6 @@ def _regressor(predictor: Any, n_outcomes: int, random_state: int | None) -> Any
         ]
         regressor.set_params(**dict.fromkeys(sorted(unset), random_state))
     return regressor if n_outcomes == 1 or _fits_columns(regressor) else MultiOutputRegressor(regressor)
-
-
-def _final_estimators(regressor: Any) -> dict[str, Any]:
-    """The default final estimator for stacked models, at any depth, that name none.
-
-    It is what they would use anyway; but without one they cannot be fitted once for each outcome.
-    """
-    stacked = {"": regressor, **{f"{key}__": value for key, value in regressor.get_params(deep=True).items()}}
-    return {
-        f"{prefix}final_estimator": RidgeCV()
-        for prefix, model in stacked.items()
-        if isinstance(model, StackingRegressor) and model.final_estimator is None
-    }
-
-
-def _takes_one_outcome(regressor: Any) -> bool:
-    return bool(get_tags(regressor).target_tags.single_output) if hasattr(regressor, "__sklearn_tags__") else True
 
 
 def _fits_columns(regressor: Any) -> bool:
@@ -460,13 +407,14 @@ def takes_nan(predictor: Any) -> bool:
     if isinstance(predictor, FrozenEstimator):
         return takes_nan(predictor.estimator)
     if isinstance(predictor, Pipeline):
-        return _steps_take_nan([step for _, step in predictor.steps])
+        # Each step must take what the one before hands on: scalers hand missing numbers on, others fill them in.
+        steps = [step for _, step in predictor.steps if step is not None and step != "passthrough"]
+        scalers = list(takewhile(lambda step: type(step).__module__ == StandardScaler.__module__, steps))
+        return all(map(takes_nan, steps[: len(scalers) + 1]))
     if isinstance(predictor, ColumnTransformer):
         return any(takes_nan(transformer) for _, transformer, _ in predictor.transformers)
     tags = getattr(predictor, "__sklearn_tags__", None)
-    if tags is None:
-        return callable(predictor)
-    return bool(tags().input_tags.allow_nan)
+    return callable(predictor) if tags is None else bool(tags().input_tags.allow_nan)
 
 
 def takes_sparse(predictor: Any) -> bool:
@@ -480,18 +428,6 @@ def takes_sparse(predictor: Any) -> bool:
     """
     tags = getattr(predictor, "__sklearn_tags__", None)
     return callable(predictor) if tags is None else bool(tags().input_tags.sparse)
-
-
-def _steps_take_nan(steps: Sequence[Any]) -> bool:
-    """Whether each step takes what the one before hands on: scalers hand missing numbers on, others fill them in."""
-    for step in steps:
-        if step is None or step == "passthrough":
-            continue
-        if not takes_nan(step):
-            return False
-        if type(step).__module__ != StandardScaler.__module__:
-            return True
-    return True
 
 
 def check_weights(weights: ArrayLike | None, n: int) -> Array | None:

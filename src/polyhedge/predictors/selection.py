@@ -35,8 +35,8 @@ COMPARED = ("smooth-ridge", "ridge", "forest", "boosting")
 """The candidates of the selection; of equal ones the first wins."""
 _MOST_CATEGORIES = 30
 """Categories of a column that get an indicator each; rarer ones share one."""
-_BEFORE_OWN = "columns for a model of one's own"
-"""Step before a user's own model, by which files know it."""
+_PREPARED_STEP = "columns prepared by polyhedge"
+"""The first step of pipelines that are made here."""
 _PREPARED = 'columns prepared as with "auto": numbers standardised, gaps filled, texts and parts of dates one-hot'
 
 
@@ -85,7 +85,7 @@ def prepare(rows: Rows, train: Indices, outcomes: Sequence[str], seed: int, own:
     features = read_features(X, schema)
     notes = {"left out": " ".join(left_out)} if left_out else {}
     if own is not None and not isinstance(own, str):
-        pipeline = Pipeline([(_BEFORE_OWN, _columns(schema)), ("model", own)])
+        pipeline = Pipeline([(_PREPARED_STEP, _columns(schema)), ("model", own)])
         return Prepared(features, pipeline, {"prepared columns": _PREPARED} | notes, schema)
     name, reason = named or choose_predictor(schema, replace(rows, features=features).take(train), seed)
     notes = {"chosen predictor": f"{name} ({reason})"} | notes
@@ -158,7 +158,7 @@ def make_predictor(name: str, schema: Schema, *, random_state: int | None = None
     if name not in PREDICTORS:
         raise ValueError(f"The predictor must be one of {', '.join(PREDICTORS)}, got {name!r}.")
     model = _for_all(_model(name, random_state), name, len(schema.outcomes))
-    return Pipeline([("columns", _columns(schema)), ("model", model)])
+    return Pipeline([(_PREPARED_STEP, _columns(schema)), ("model", model)])
 
 
 def _for_all(model: Any, name: str, n_outcomes: int) -> Any:
@@ -195,33 +195,14 @@ def _columns(schema: Schema) -> ColumnTransformer:
 
 
 def is_made_here(predictor: Any) -> bool:
-    """Whether columns of a predictor, fitted or not, are prepared here, by the names and types of its steps.
-
-    Files know it by the same token, so that a pipeline of the same steps with the same settings counts as one too.
+    """Whether a predictor, fitted or not, begins with columns that are prepared here; files keep the name of the step.
 
     Examples
     --------
     >>> is_made_here(Pipeline([("columns", StandardScaler()), ("model", LinearRegression())]))
     False
     """
-    steps = list(getattr(predictor, "steps", ()))
-    names = [name for name, _ in steps]
-    if names not in (["columns", "model"], [_BEFORE_OWN, "model"]) or not isinstance(steps[0][1], ColumnTransformer):
-        return False
-    model = steps[1][1]
-    one = model.estimator if isinstance(model, MultiOutputRegressor) else model
-    ours = (FeatureRidge, LinearRegression, RidgeCV, RandomForestRegressor, GradientBoostingRegressor)
-    return (names[0] == _BEFORE_OWN or isinstance(one, ours)) and all(
-        _is_part(name, part) for name, part, _ in steps[0][1].transformers
-    )
-
-
-def _is_part(name: str, part: Any) -> bool:
-    """Whether a part of columns is as `_columns` makes it."""
-    if name == "categories":
-        return isinstance(part, OneHotEncoder) and part.max_categories == _MOST_CATEGORIES and not part.sparse_output
-    kind = {"numbers": StandardScaler, "numbers with gaps": Pipeline}.get(name)
-    return kind is not None and isinstance(part, kind)
+    return isinstance(predictor, Pipeline) and predictor.steps[0][0] == _PREPARED_STEP
 
 
 def takes_frame(predictor: Any, rows: Rows, train: Indices) -> bool:
