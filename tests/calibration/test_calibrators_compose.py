@@ -182,10 +182,10 @@ GROUPS = np.repeat(np.arange(N // 4), 4)
     [
         (Marginal(), None),
         (ByCategory(np.where(GROUPS % 2, "a", "b")), None),
-        (ThisModel(), "counts independent calibration rows"),
+        (ThisModel(), "counts rows one by one"),
         (Weighted(WEIGHTS), "counts rows one by one"),
-        (Recent(60), "rows of one group have one weight together"),
-        (Online(), "rows of one group come together"),
+        (Recent(60), "counts rows one by one"),
+        (Online(), "counts rows one by one"),
     ],
     ids=lambda given: type(given).__name__,
 )

@@ -6,11 +6,9 @@ import importlib.util
 import os
 import pickle
 import re
-import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -392,47 +390,16 @@ def test_a_run_that_fails_leaves_nothing_behind_and_the_old_result_alone(data: A
     assert sorted(os.listdir(tmp_path)) == ["new.parquet", "old.parquet"]
 
 
-CHILD = """
-import sys, time
-from pathlib import Path
-import numpy as np, pandas as pd
-import polyhedge as ph
-
-folder = Path(sys.argv[1])
-X, Y = ph.data.make_synthetic({rows}, rng=np.random.default_rng(0))
-"""
-
-
-def test_a_run_killed_in_the_middle_leaves_no_file_under_the_final_name(tmp_path: Path) -> None:
-    code = CHILD.format(rows=1000) + textwrap.dedent("""
-        def slow(X):
-            if (folder / "armed").exists():
-                (folder / "begun").touch()
-                time.sleep(0.05)
-            return np.asarray(X)[:, :2]
-
-        decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), slow, random_state=0,
-                                   learner=ph.learners.OneSidedBox()).fit(X, Y)
-        pd.DataFrame(X).add_prefix("x").to_parquet(folder / "new.parquet")
-        (folder / "armed").touch()
-        ph.distributed.decide_parquet(decider, folder / "new.parquet", folder / "decisions.parquet", block_rows=1)
-    """)
-    child = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)])
-    while not (tmp_path / "begun").exists():
-        assert child.poll() is None
-        time.sleep(0.02)
-    child.send_signal(signal.SIGKILL)
-    assert child.wait() == -signal.SIGKILL
-    (left,) = {path.name for path in tmp_path.iterdir()} - {"armed", "begun", "new.parquet"}
-    assert re.fullmatch(r"\.polyhedge-\w+\.part", left)
-
-
 @pytest.mark.slow
 def test_ten_million_contexts_are_decided_below_two_gibibytes(tmp_path: Path) -> None:
-    code = CHILD.format(rows=2000) + textwrap.dedent("""
-        import resource
-        import pyarrow as pa, pyarrow.parquet as pq
+    code = textwrap.dedent("""
+        import resource, sys
+        from pathlib import Path
+        import numpy as np, pyarrow as pa, pyarrow.parquet as pq
+        import polyhedge as ph
 
+        folder = Path(sys.argv[1])
+        X, Y = ph.data.make_synthetic(2000, rng=np.random.default_rng(0))
         decider = ph.RobustDecider(ph.problems.simplex_linear([-0.08, 0.0]), random_state=0).fit(X, Y)
         rng = np.random.default_rng(1)
         schema = pa.schema([(f"x{j}", pa.float64()) for j in range(4)])

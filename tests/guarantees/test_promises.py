@@ -79,7 +79,7 @@ class TestThisModel:
         assert coverage_law(100, 0.1).sf(0.9) < 0.6
 
     def test_groups_are_refused_with_the_reason(self) -> None:
-        with pytest.raises(ValueError, match="counts independent calibration rows"):
+        with pytest.raises(ValueError, match="counts rows one by one"):
             ThisModel().calibrate(np.arange(40.0), rows_without_features(40, np.arange(40)), 0.1)
 
     @pytest.mark.parametrize("delta", [0.0, 1.0, True, "0.05"])
@@ -249,7 +249,7 @@ class TestRecent:
             Recent(half_life).calibrate(np.arange(float(n)), NONE, 0.1)
 
     def test_groups_and_wrong_half_lives_are_refused(self) -> None:
-        with pytest.raises(ValueError, match="one weight together"):
+        with pytest.raises(ValueError, match="counts rows one by one"):
             Recent(10).calibrate(np.arange(40.0), rows_without_features(40, np.arange(40)), 0.1)
         with pytest.raises(ValueError, match="half_life must be a number of rows above zero"):
             Recent(0)
@@ -391,7 +391,7 @@ class TestOnline:
             start(**given)
 
     def test_groups_and_scores_that_are_nan_are_refused(self) -> None:
-        with pytest.raises(ValueError, match="rows of one group come together"):
+        with pytest.raises(ValueError, match="counts rows one by one"):
             Online().calibrate(np.arange(40.0), rows_without_features(40, np.arange(40)), 0.1)
         with pytest.raises(ValueError, match="without NaN"):
             start().updated([np.nan])

@@ -29,9 +29,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVR
 from sklearn.utils.estimator_checks import check_estimator
 
-import polyhedge as ph
 from polyhedge.data import make_synthetic, synthetic_mean
-from polyhedge.learners import OneSidedBox
 from polyhedge.predictors.regressor import FeatureRidge, all_features, as_predictor, paper_features
 
 X, Y = make_synthetic(150, rng=np.random.default_rng(0))
@@ -120,14 +118,6 @@ class TestEveryKindOfPredictor:
         moved = as_predictor(None, 2).fit(X, scale * Y + shift).predict(X_NEW)
         np.testing.assert_allclose(moved, scale * centers + shift, rtol=1e-12, atol=1e-12 * scale)
 
-    def test_the_mean_bound_moves_with_the_outcomes(self):
-        problem = ph.problems.newsvendor(1.0, 3.0, 2)
-        bounds = []
-        for shift in (10.0, 1010.0):
-            decider = ph.RobustDecider(problem, learner=OneSidedBox(), random_state=0)
-            bounds.append(decider.fit(X, Y + shift).decide(X_NEW).cost_bound.mean())
-        assert bounds[1] == pytest.approx(bounds[0], rel=1e-6)
-
     @pytest.mark.parametrize(
         ("predictor", "takes"),
         [
@@ -195,12 +185,6 @@ class TestGivenPredictors:
         predictor = as_predictor(FrozenEstimator(model), 2)
         assert not predictor.needs_training
         np.testing.assert_array_equal(predictor.fit(X, Y + 100).predict(X_NEW), model.predict(X_NEW))
-
-    def test_a_frozen_model_of_one_outcome_gives_a_column(self):
-        model = SVR().fit(X, Y[:, 0])
-        np.testing.assert_array_equal(
-            as_predictor(FrozenEstimator(model), 1).predict(X_NEW), model.predict(X_NEW)[:, None]
-        )
 
     def test_a_callable_is_used_as_it_is(self):
         predictor = as_predictor(synthetic_mean, 2)
@@ -277,10 +261,6 @@ class TestFrames:
         assert type(centers) is np.ndarray
         np.testing.assert_array_equal(centers, X[:, [1, 0]])
 
-    def test_precomputed_frames_become_arrays(self):
-        centers = as_predictor("precomputed", 2).predict(pd.DataFrame(Y))
-        assert type(centers) is np.ndarray
-
 
 class TestFeatureRidge:
     @pytest.mark.parametrize(("features", "phi"), [("paper", paper_features), ("all", all_features)])
@@ -303,10 +283,6 @@ class TestFeatureRidge:
         model = FeatureRidge(penalty=0.0).fit(doubled, Y)
         expected = np.linalg.lstsq(paper_features(X), Y, rcond=None)[0]
         np.testing.assert_allclose(model.predict(doubled), paper_features(X) @ expected, atol=1e-9)
-
-    def test_paper_map_has_nine_features_for_the_synthetic_data_and_thirteen_for_energy(self):
-        assert paper_features(X).shape == (150, 9)
-        assert paper_features(np.zeros((3, 8))).shape == (3, 13)
 
     def test_a_flat_target_gives_flat_predictions(self):
         model = FeatureRidge().fit(X, Y[:, 0])

@@ -164,18 +164,6 @@ def test_a_raw_frame_gives_named_decisions_with_bounds_that_hold(baked):
     assert (costs <= frame["cost_bound"]).sum() >= 27
 
 
-def test_the_choice_is_made_among_four_and_told(baked):
-    decider, _ = baked
-    said = decider.settings_["chosen predictor"]
-    assert said.split()[0] in ("smooth-ridge", "ridge", "forest", "boosting")
-    told = "share of the variance left unexplained in cross-validation on the training rows: smooth-ridge "
-    assert told in said
-    assert decider.settings_["left out"] == "Column 'town' was left out: it has the same value in every row."
-    assert list(decider.feature_names_in_) == [
-        *("day (weekday)", "day (month)", "weather", "holiday", "shop", "temperature"),
-    ]
-
-
 @pytest.mark.usefixtures("unselected")
 def test_columns_are_understood_from_training_rows_alone():
     X, Y = bakery(60, 2)
@@ -230,20 +218,6 @@ def test_a_model_saved_in_python_decides_on_the_command_line(baked, tmp_path):
     np.testing.assert_allclose(written["cost_bound"], frame["cost_bound"], rtol=1e-12)
     loaded = ph.load(tmp_path / "model.polyhedge")
     np.testing.assert_array_equal(loaded.decide(X).cost_bound, frame["cost_bound"])
-
-
-def test_a_model_of_named_numbers_decides_on_the_command_line(tmp_path):
-    X, Y = ph.data.make_synthetic(200, rng=np.random.default_rng(0))
-    X = pd.DataFrame(X, columns=[*"abcd"])
-    decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), learner=ph.learners.OneSidedBox())
-    decider.fit(X, Y).save(tmp_path / "model.polyhedge", {"mine": 1})
-    X.to_csv(tmp_path / "new.csv", index=False)
-    args = [str(tmp_path / name) for name in ("model.polyhedge", "new.csv")]
-    ran = CliRunner().invoke(app, ["decide", *args, "--out", str(tmp_path / "decisions.csv")])
-    assert ran.exit_code == 0, ran.output
-    assert ph.load(tmp_path / "model.polyhedge").details_ == {"mine": 1}
-    written = pd.read_csv(tmp_path / "decisions.csv")
-    np.testing.assert_allclose(written["cost_bound"], decider.decide(X).cost_bound, rtol=1e-12)
 
 
 def test_a_model_of_the_command_line_takes_raw_frames_in_python(baked, tmp_path):
@@ -348,15 +322,6 @@ def test_columns_that_names_do_not_tell_apart_are_refused():
     X, Y = bent(100)
     with pytest.raises(ValueError, match=r"X has more than one column 'a'\. Give every column its own name"):
         ph.RobustDecider(LINEAR).fit(pd.DataFrame(X, columns=["a", "b", "a"]), Y)
-
-
-@pytest.mark.selection
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_arrays_with_gaps_are_told_what_takes_them(bad):
-    X, Y = bent(100)
-    X[3, 1] = bad
-    with pytest.raises(ValueError, match=r"X must be finite, got 1 NaN or infinite.*index \(3, 1\)"):
-        ph.RobustDecider(LINEAR).fit(X, Y)
 
 
 def test_text_among_numbers_is_told_in_the_words_of_python():

@@ -16,7 +16,7 @@ import numpy as np
 
 from polyhedge._support.alignment import is_missing, listed
 from polyhedge._support.stored import stored
-from polyhedge._support.validation import Array, Mask, check_alpha
+from polyhedge._support.validation import Array, check_alpha
 from polyhedge._support.warnings import Code, warn
 from polyhedge.calibration.labels import ROW_LABELS, RowLabels, source_of, takes_labels, values_of
 from polyhedge.calibration.marginal import radius_of
@@ -103,15 +103,16 @@ class ByCategory(Calibrator):
         """The conformal radius within each category; calibration rows only."""
         labels, alpha = labels_of(rows, self.column, self.merged), check_alpha(alpha)
         categories = np.unique(labels)
-        members = [labels == category for category in categories]
-        enough = [_n_independent(rows.groups, part) >= minimum_samples(alpha) for part in members]
-        unit = "rows" if rows.groups is None else "groups"
-        self._complain(categories[~np.array(enough)], len(categories), alpha, unit)
+        members, groups = [labels == category for category in categories], rows.groups
+        counted = [part.sum() if groups is None else len(np.unique(groups[part])) for part in members]
+        enough = np.array(counted) >= minimum_samples(alpha)
+        self._complain(categories[~enough], len(categories), alpha, "rows" if groups is None else "groups")
         known = [part for part, is_enough in zip(members, enough, strict=True) if is_enough]
+        own_radii = [radius_of(scores[part], None if groups is None else groups[part], alpha) for part in known]
         return CategoryRadii(
             column=ROW_LABELS if takes_labels(self) else self.column,
             categories=tuple(str(category) for category in categories[enough]),
-            radii=np.array([_radius(scores, rows.groups, part, alpha) for part in known]),
+            radii=np.array(own_radii),
             counts=tuple(int(part.sum()) for part in known),
             alpha=alpha,
             other=radius_of(scores, rows.groups, alpha) if self.otherwise == "marginal" else np.inf,
@@ -246,11 +247,3 @@ def as_label(value: Any) -> str:
 def _of(column: Any) -> str:
     """Of which column, where they are of one."""
     return "" if isinstance(column, RowLabels) else f" of {column!r}"
-
-
-def _radius(scores: Array, groups: Any, part: Mask, alpha: float) -> float:
-    return radius_of(scores[part], None if groups is None else groups[part], alpha)
-
-
-def _n_independent(groups: Any, part: Mask) -> int:
-    return int(part.sum()) if groups is None else len(np.unique(groups[part]))

@@ -18,7 +18,7 @@ from scipy import stats
 
 from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, check_alpha, check_count
-from polyhedge.calibration.radii import Calibrator, Radii, check_radius, kept_scores, rows_without_features
+from polyhedge.calibration.radii import Calibrator, Radii, check_radius
 from polyhedge.calibration.rank import attained_rank, exact, minimum_samples
 from polyhedge.rows import Rows
 
@@ -30,22 +30,10 @@ def conformal_radius(scores: ArrayLike, alpha: float) -> float:
 
     Parameters
     ----------
-    scores : array-like of shape (n,)
-        Scores of the calibration split only: the guarantee is void if these samples also trained the
-        predictor or shaped the set. ``inf`` marks a sample that no radius covers and is counted as such; NaN
-        is an error.
-    alpha : float
-        Miscoverage level, strictly between 0 and 1.
-
-    Returns
-    -------
-    float
-        The radius, always finite.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than `minimum_samples` scores, or so many infinite ones that the radius is too.
+    scores : (n,) of the calibration split only: the guarantee is void if these samples also trained the predictor or
+        shaped the set. ``inf`` marks a sample that no radius covers; NaN is an error. Fewer than `minimum_samples`
+        scores, or so many infinite ones that the radius is too, are an error.
+    alpha : miscoverage level, strictly between 0 and 1.
 
     Examples
     --------
@@ -121,10 +109,6 @@ class OneRadius(Radii):
         """The marginal one."""
         return Marginal()
 
-    def at_level(self, alpha: float) -> OneRadius:
-        """The radius for another level, from the same calibration rows."""
-        return self.calibrator.calibrate(kept_scores(self.scores), rows_without_features(self.n, self.groups), alpha)
-
     def promise(self) -> str:
         """What holds, in words."""
         whose, among = ("a row of a new group", "groups") if self.is_grouped else ("a new row", "rows")
@@ -153,12 +137,9 @@ def grouped_radius(scores: ArrayLike, groups: ArrayLike, alpha: float) -> float:
 
     Parameters
     ----------
-    scores : array-like of shape (n,)
-        Scores of the calibration split only.
-    groups : array-like of shape (n,)
-        Labels of the groups. No group may also have rows in another split.
-    alpha : float
-        Miscoverage level, strictly between 0 and 1; needs at least ``minimum_samples(alpha)`` groups.
+    scores : (n,) of the calibration split only.
+    groups : (n,) labels of the groups. No group may also have rows in another split.
+    alpha : miscoverage level, strictly between 0 and 1; needs at least ``minimum_samples(alpha)`` groups.
 
     References
     ----------
@@ -231,15 +212,8 @@ def coverage_law(m: int, alpha: float) -> Any:
 
     Parameters
     ----------
-    m : int
-        Number of calibration samples, at least ``minimum_samples(alpha)``.
-    alpha : float
-        Miscoverage level, strictly between 0 and 1.
-
-    Returns
-    -------
-    scipy.stats.rv_frozen
-        A frozen beta distribution with ``mean``, ``ppf``, ``cdf`` and so on.
+    m : number of calibration samples, at least ``minimum_samples(alpha)``.
+    alpha : miscoverage level, strictly between 0 and 1.
 
     References
     ----------

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, check_alpha, check_count
 from polyhedge.calibration.marginal import conformal_radius
-from polyhedge.calibration.radii import Calibrator, Radii
+from polyhedge.calibration.radii import Calibrator, Radii, refuse_groups
 from polyhedge.calibration.rank import attained_rank, exact
 from polyhedge.rows import Rows
 
@@ -100,10 +100,7 @@ class Online(Calibrator):
 
     def calibrate(self, scores: Array, rows: Rows, alpha: float) -> OnlineRadii:
         """The first radius, that of the last scores; calibration rows only, in time order."""
-        if rows.groups is not None:
-            raise ValueError(
-                "Online takes one row after another, and rows of one group come together. Keep one row of each group."
-            )
+        refuse_groups(self, rows)
         alpha, window = check_alpha(alpha), len(scores) if self.window is None else self.window
         kept = np.asarray(scores, dtype=np.float64)[-window:]
         start = conformal_radius(kept, alpha)

@@ -182,12 +182,15 @@ class Radii:
         """Exact law of the coverage given the calibration rows, a `scipy.stats` distribution; None if not known."""
         return None
 
-    def at_level(self, alpha: float) -> Self:
-        """The radii for another level, from the same calibration rows; a ValueError if these are not kept."""
-        raise ValueError(
-            f"Radii that are kept for one level cannot be read at another, got those of kind {self.kind!r}: they "
-            "follow outcomes, or have no at_level. Set alpha and recalibrate on fresh rows, or fit again."
-        )
+    def at_level(self, alpha: float) -> Radii:
+        """The radii for another level, from the scores of the calibration rows; a ValueError if these are not kept."""
+        if self.follows_outcomes or not hasattr(self, "scores"):
+            raise ValueError(
+                f"Radii that are kept for one level cannot be read at another, got those of kind {self.kind!r}: they "
+                "follow outcomes, or have no at_level. Set alpha and recalibrate on fresh rows, or fit again."
+            )
+        rows = rows_without_features(self.n, getattr(self, "groups", None))
+        return self.calibrator.calibrate(kept_scores(self.scores), rows, alpha)
 
     def updated(self, scores: ArrayLike, issued: ArrayLike | None = None) -> Self:
         """The radii after scores (N,), of rows that were issued these radii, or those in force row by row."""
@@ -226,6 +229,15 @@ def kept_scores(scores: Array | None) -> Array:
             "rows."
         )
     return scores
+
+
+def refuse_groups(calibrator: Calibrator, rows: Rows) -> None:
+    """Raise where calibration rows come in groups of near-copies, for a calibrator that counts independent rows."""
+    if rows.groups is not None:
+        raise ValueError(
+            f"{type(calibrator).__name__} counts rows one by one, and rows of one group are near-copies. Keep one row "
+            "of each group, or use Marginal()."
+        )
 
 
 def check_radius(radius: float) -> None:

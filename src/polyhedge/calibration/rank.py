@@ -14,17 +14,9 @@ def conformal_rank(n: int, alpha: float) -> int:
 
     Parameters
     ----------
-    n : int
-        Number of scores, at least 0.
-    alpha : float
-        Miscoverage level, strictly between 0 and 1. It is read as the decimal that it prints as, so ``0.1``
+    n : number of scores, at least 0. The rank ``n + 1`` says that no radius from ``n`` scores reaches ``1 - alpha``.
+    alpha : miscoverage level, strictly between 0 and 1. It is read as the decimal that it prints as, so ``0.1``
         means one tenth and not the binary fraction next to it.
-
-    Returns
-    -------
-    int
-        The rank ``k``, between 1 and ``n + 1``. The value ``n + 1`` says that no radius estimated from ``n``
-        scores reaches ``1 - alpha``.
 
     Notes
     -----

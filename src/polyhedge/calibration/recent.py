@@ -11,7 +11,7 @@ import numpy as np
 from polyhedge._support.stored import stored
 from polyhedge._support.tolerances import INPUT
 from polyhedge._support.validation import Array, check_alpha, check_count
-from polyhedge.calibration.radii import Calibrator, Radii, check_radius, kept_scores, rows_without_features
+from polyhedge.calibration.radii import Calibrator, Radii, check_radius, refuse_groups
 from polyhedge.calibration.rank import minimum_samples
 from polyhedge.calibration.weighted import WeightedScores
 from polyhedge.rows import Rows
@@ -39,7 +39,7 @@ class Recent(Calibrator):
 
     Examples
     --------
-    >>> radii = Recent(half_life=50).calibrate(np.arange(200.0), rows_without_features(200), 0.1)
+    >>> radii = Recent(half_life=50).calibrate(np.arange(200.0), Rows(np.zeros((200, 0))), 0.1)
     >>> radii.radius
     193.0
     """
@@ -57,11 +57,7 @@ class Recent(Calibrator):
 
     def calibrate(self, scores: Array, rows: Rows, alpha: float) -> RecentRadius:
         """The radius of scores in time order, the newest last; calibration rows only."""
-        if rows.groups is not None:
-            raise ValueError(
-                "Recent weighs rows by their age, and rows of one group have one weight together. Keep one row of each "
-                "group, or use Marginal()."
-            )
+        refuse_groups(self, rows)
         alpha, n = check_alpha(alpha), len(scores)
         counted = WeightedScores.of(scores, self.weights(n))
         radius = float(counted.radii([1.0], alpha)[0])
@@ -69,8 +65,8 @@ class Recent(Calibrator):
             raise ValueError(
                 f"alpha={alpha} needs calibration rows whose weights add up to {(1 - alpha) / alpha:g}, got "
                 f"{counted.weights.sum():.3g} from {n} rows with half_life={self.half_life:g}: the radius would be "
-                f"infinite. Take a half-life of at least {_shortest(alpha):.3g} and at least {minimum_samples(alpha)} "
-                "rows, or raise alpha."
+                f"infinite. Take a half-life of at least {-1 / math.log2(1 - alpha):.3g} and at least "
+                f"{minimum_samples(alpha)} rows, or raise alpha."
             )
         return RecentRadius(radius, alpha, n, float(self.half_life), counted.n_effective, scores)
 
@@ -82,11 +78,6 @@ class Recent(Calibrator):
         """The sum of the weights of n rows."""
         ratio = math.exp2(-1 / self.half_life)
         return float(n) if ratio == 1 else ratio * (1 - ratio**n) / (1 - ratio)
-
-
-def _shortest(alpha: float) -> float:
-    """The half-life at which the weights of endlessly many rows add up to (1 - alpha) / alpha."""
-    return -1 / math.log2(1 - alpha)
 
 
 @stored("recent radius", transient=("scores",))
@@ -122,10 +113,6 @@ class RecentRadius(Radii):
     def calibrator(self) -> Recent:
         """With the same half-life."""
         return Recent(self.half_life)
-
-    def at_level(self, alpha: float) -> RecentRadius:
-        """The radius for another level, from the same calibration rows."""
-        return self.calibrator.calibrate(kept_scores(self.scores), rows_without_features(self.n), alpha)
 
     def promise(self) -> str:
         """What holds, in words."""

@@ -17,7 +17,7 @@ from scipy import stats
 from polyhedge._support.stored import stored
 from polyhedge._support.tolerances import TIE
 from polyhedge._support.validation import Array, check_alpha, check_count
-from polyhedge.calibration.radii import Calibrator, Radii, check_radius, kept_scores, rows_without_features
+from polyhedge.calibration.radii import Calibrator, Radii, check_radius, refuse_groups
 from polyhedge.calibration.rank import conformal_rank, exact, minimum_samples
 from polyhedge.rows import Rows
 
@@ -112,11 +112,7 @@ class ThisModel(Calibrator):
 
     def calibrate(self, scores: Array, rows: Rows, alpha: float) -> ThisModelRadius:
         """The score of the higher rank; calibration rows only."""
-        if rows.groups is not None:
-            raise ValueError(
-                "ThisModel counts independent calibration rows, and rows of one group are not: how the coverage of one "
-                "model varies is not known there. Keep one row of each group, or use Marginal()."
-            )
+        refuse_groups(self, rows)
         scores, alpha, n = np.asarray(scores, dtype=np.float64), check_alpha(alpha), len(scores)
         if np.isnan(scores).any():
             raise ValueError(f"scores must not be NaN, got {int(np.isnan(scores).sum())} of {n}: a NaN has no rank.")
@@ -164,10 +160,6 @@ class ThisModelRadius(Radii):
     def calibrator(self) -> ThisModel:
         """With the same share of unlucky models."""
         return ThisModel(self.delta)
-
-    def at_level(self, alpha: float) -> ThisModelRadius:
-        """The radius for another level, from the same calibration rows."""
-        return self.calibrator.calibrate(kept_scores(self.scores), rows_without_features(self.n), alpha)
 
     def promise(self) -> str:
         """What holds, in words."""

@@ -15,7 +15,7 @@ from polyhedge._support.stored import stored
 from polyhedge._support.tolerances import ROUNDING
 from polyhedge._support.validation import Array, as_finite, check_alpha, check_count, numbers_of
 from polyhedge.calibration.labels import ROW_LABELS, RowLabels, source_of, takes_labels, values_of
-from polyhedge.calibration.radii import Calibrator, Radii
+from polyhedge.calibration.radii import Calibrator, Radii, refuse_groups
 from polyhedge.rows import Rows
 
 _Source = str | int | Callable[[Any], Any] | RowLabels
@@ -81,10 +81,7 @@ class Weighted(Calibrator):
 
     def calibrate(self, scores: Array, rows: Rows, alpha: float) -> WeightedRadii:
         """Scores in order with their weights; calibration rows only."""
-        if rows.groups is not None:
-            raise ValueError(
-                "Weighted counts rows one by one, and rows of one group are near-copies. Keep one row of each group."
-            )
+        refuse_groups(self, rows)
         if self.weights is None:
             raise ValueError(
                 "The density ratio is not estimated yet. fit does so; before recalibrate alone, call "

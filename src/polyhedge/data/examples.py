@@ -121,12 +121,9 @@ class EnergyEfficiency:
 
     Attributes
     ----------
-    X : ndarray of shape (768, 8)
-        Building design attributes, in the order of `feature_names`.
-    Y : ndarray of shape (768, 2)
-        Heating and cooling load in kWh/m².
-    feature_names : tuple of str
-    outcome_names : tuple of str
+    X : (768, 8) building design attributes, in the order of `feature_names`.
+    Y : (768, 2) heating and cooling load in kWh/m², in the order of `outcome_names`.
+    feature_names, outcome_names : names of the columns.
     """
 
     X: Array
@@ -144,16 +141,8 @@ class EnergyEfficiency:
 def load_energy_efficiency() -> EnergyEfficiency:
     """Load the Energy Efficiency data that is shipped with the package.
 
-    Returns
-    -------
-    EnergyEfficiency
-        All 768 rows. They are not split: hand the row numbers to `split_rows`.
-
-    Notes
-    -----
-    The rows are a full factorial design in systematic order, so a split has to be random. The paper z-scores
-    inputs and outcomes; take means and standard deviations from the training split only, for example with
-    ``sklearn.preprocessing.StandardScaler().fit(Y[split.train])``.
+    The 768 rows are a full factorial design in systematic order, so a split has to be random. The paper z-scores inputs
+    and outcomes; take means and standard deviations from the training split only.
 
     References
     ----------
@@ -171,12 +160,7 @@ def load_energy_efficiency() -> EnergyEfficiency:
     source = resources.files(__package__).joinpath("energy_efficiency.csv")
     header, *rows = csv.reader(source.read_text(encoding="utf-8").splitlines())
     table = np.array(rows, dtype=np.float64)
-    return EnergyEfficiency(
-        X=table[:, :-2].copy(),
-        Y=table[:, -2:].copy(),
-        feature_names=tuple(header[:-2]),
-        outcome_names=tuple(header[-2:]),
-    )
+    return EnergyEfficiency(table[:, :-2].copy(), table[:, -2:].copy(), tuple(header[:-2]), tuple(header[-2:]))
 
 
 _MAKERS = {"energy": _energy, "newsvendor": _newsvendor}

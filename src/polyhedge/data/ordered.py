@@ -45,17 +45,13 @@ class TimeSplit:
 
     Parameters
     ----------
-    column : str, int or None
-        Column of X that holds the time, as numbers or dates. None where rows come in the order of time. Dates with a
-        time zone are taken in UTC, and starts without one too.
-    times : (n,) array-like, optional
-        The times instead of a column, where the predictor should not see them. With a column as well, times of other
-        rows (in `refresh` and `recalibrate`) are read from it.
+    column : column of X that holds the time, as numbers or dates, by name or position. None where rows come in the
+        order of time. Dates with a time zone are taken in UTC, and starts without one too.
+    times : (n,) the times instead of a column, where the predictor should not see them. With a column as well, times
+        of other rows (in `refresh` and `recalibrate`) are read from it.
     shares : (train, learn, calibrate), or with a fourth share of the newest rows, which are held out
-    starts : (learn, calibrate), optional
-        First times of the two later parts, instead of shares; from a third on rows are held out.
-    gap : number or text
-        How far before each of the cuts rows are left out, so that what was learned knows nothing of what calibrates
+    starts : first times of learning and calibration rows, instead of shares; from a third on rows are held out.
+    gap : how far before each of the cuts rows are left out, so that what was learned knows nothing of what calibrates
         through lagged features: in units of the time, such as "7D" or "12h" for dates; in rows without times. `refresh`
         keeps it between the rows that train and those that calibrate.
 
@@ -165,10 +161,9 @@ class GroupSplit:
 
     Parameters
     ----------
-    column : str or int
-        Column of X with the labels of the groups.
-    shares : (train, learn, calibrate), perhaps with a fourth share of groups that are held out
-        Of the groups, whatever their sizes.
+    column : column of X with the labels of the groups, by name or position.
+    shares : (train, learn, calibrate) of the groups, whatever their sizes, perhaps with a fourth share of groups that
+        are held out.
 
     Examples
     --------

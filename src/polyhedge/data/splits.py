@@ -28,20 +28,11 @@ class Split:
 
     Parameters
     ----------
-    train : array-like of int or bool
-        Rows that fit the predictor; may be empty for a predictor that needs no training.
-    learn : array-like of int or bool
-        Rows that shape the set.
-    calibrate : array-like of int or bool
-        Rows that give the conformal radius, and nothing else.
-    n_rows : int, optional
-        Number of rows of the data set; row numbers are then checked against it. Boolean masks supply it.
-    held_out : array-like of int or bool
-        Rows for evaluation only.
-
-    Notes
-    -----
-    The parts are stored as read-only integer arrays. They need not exhaust the data set.
+    train : rows that fit the predictor, as numbers or a mask; may be empty for one that needs no training.
+    learn : rows that shape the set.
+    calibrate : rows that give the conformal radius, and nothing else.
+    n_rows : number of rows of the data set; row numbers are then checked against it. Boolean masks supply it.
+    held_out : rows for evaluation only.
 
     Examples
     --------
@@ -91,12 +82,9 @@ def split_rows(n: int, shares: Sequence[float] = (0.5, 0.25, 0.25), *, rng: np.r
 
     Parameters
     ----------
-    n : int
-        Number of rows. `partition_rows` also holds rows out.
-    shares : sequence of 3 floats, default=(0.5, 0.25, 0.25)
-        Shares of train, learn and calibrate; they sum to 1. Only the share of train may be 0.
-    rng : numpy.random.Generator
-        Source of the permutation.
+    n : number of rows. `partition_rows` also holds rows out.
+    shares : of train, learn and calibrate; they sum to 1. Only the share of train may be 0.
+    rng : source of the permutation.
 
     Examples
     --------
@@ -131,16 +119,11 @@ def partition_rows(
 
     Parameters
     ----------
-    n : int
-        Number of rows.
-    shares : sequence of 4 floats, default=(0.4, 0.2, 0.2, 0.2)
-        Shares of the four parts; they sum to 1. Those of train and held-out may be 0.
-    rng : numpy.random.Generator
-        Source of the random order; not used where `times` are given.
-    groups : array-like of shape (n,), optional
-        Labels; rows with equal labels stay together, and the shares count groups instead of rows.
-    times : array-like of shape (n,), optional
-        Numbers or dates. With groups as well, a group counts as being at the time of its last row.
+    n : number of rows.
+    shares : of the four parts; they sum to 1. Those of train and held-out may be 0.
+    rng : source of the random order; not used where `times` are given.
+    groups : (n,) labels; rows with equal labels stay together, and the shares count groups instead of rows.
+    times : (n,) numbers or dates. With groups as well, a group counts as being at the time of its last row.
 
     Notes
     -----
@@ -287,11 +270,6 @@ def as_indices(values: ArrayLike, n_rows: int | None = None, *, name: str = "ind
     return indices
 
 
-def are_marked(end: int, n: int) -> bool:
-    """Whether n row numbers below `end` are close enough to each other for a mark, a byte, for each possible one."""
-    return end <= max(8 * n, 2**26)
-
-
 def n_repeated(rows: IndexArray) -> int:
     """How many of these row numbers were there before; by marks, because sorting takes minutes for large files.
 
@@ -303,7 +281,7 @@ def n_repeated(rows: IndexArray) -> int:
     if not rows.size:
         return 0
     end = int(rows.max()) + 1
-    if are_marked(end, rows.size):
+    if end <= max(8 * rows.size, 2**26):  # a mark is a byte
         is_there = np.zeros(end, dtype=bool)
         is_there[rows] = True
         return rows.size - int(np.count_nonzero(is_there))

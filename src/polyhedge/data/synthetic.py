@@ -33,29 +33,14 @@ def make_synthetic(
 
     Parameters
     ----------
-    n_samples : int
-        Number of rows. The rows are not split: hand them to `split_rows`.
-    rng : numpy.random.Generator
-        Source of all draws, in the order X, xi, B, T.
-    n_outcomes : int, default=2
-        Number ``d`` of outcomes, at least 2; the covariates have ``2 d`` columns.
-    mixing : array-like of shape (n_outcomes, n_outcomes), optional
-        Root ``A`` of the noise covariance; by default `mixing_matrix`.
-    scale : pair of floats, default=(0.80, 0.45)
-        Floor and height of the sigmoid that scales the Gaussian noise; ``(1.0, 0.0)`` makes it homoscedastic.
-    contamination : float, default=0.06
-        Probability that a row is contaminated; 0 leaves Gaussian noise.
-    contamination_scale : float, default=0.40
-        Factor on the Student-t draws.
-    contamination_df : float, default=3.0
-        Degrees of freedom of the Student-t draws.
-
-    Returns
-    -------
-    X : ndarray of shape (n_samples, 2 * n_outcomes)
-        Covariates.
-    Y : ndarray of shape (n_samples, n_outcomes)
-        Outcomes.
+    n_samples : number of rows. The rows are not split: hand them to `split_rows`.
+    rng : source of all draws, in the order X, xi, B, T.
+    n_outcomes : number ``d`` of outcomes, at least 2; the covariates X have ``2 d`` columns.
+    mixing : (d, d) root ``A`` of the noise covariance; by default `mixing_matrix`.
+    scale : floor and height of the sigmoid that scales the Gaussian noise; ``(1.0, 0.0)`` makes it homoscedastic.
+    contamination : probability that a row is contaminated; 0 leaves Gaussian noise.
+    contamination_scale : factor on the Student-t draws.
+    contamination_df : degrees of freedom of the Student-t draws.
 
     Notes
     -----
@@ -70,7 +55,9 @@ def make_synthetic(
     """
     n = check_count(n_samples, "n_samples", minimum=1)
     d = check_count(n_outcomes, "n_outcomes", minimum=2)
-    A = mixing_matrix(d) if mixing is None else _check_mixing(mixing, d)
+    A = mixing_matrix(d) if mixing is None else as_finite(mixing, "mixing", ndim=2)
+    if A.shape != (d, d):
+        raise ValueError(f"mixing must have shape ({d}, {d}) for n_outcomes={d}, got {A.shape}.")
     if not 0 <= contamination <= 1:
         raise ValueError(f"contamination is a probability and must lie between 0 and 1, got {contamination!r}.")
     check_rng(rng)
@@ -91,15 +78,6 @@ def synthetic_mean(X: ArrayLike) -> Array:
 
     An odd number of outcomes ends with a ``mu_1`` whose covariates wrap around to the first columns. The mean
     uses no outcome, so it may see every split.
-
-    Parameters
-    ----------
-    X : array-like of shape (n_samples, 2 * n_outcomes)
-        Covariates.
-
-    Returns
-    -------
-    ndarray of shape (n_samples, n_outcomes)
 
     Examples
     --------
@@ -140,14 +118,8 @@ def mixing_matrix(n_outcomes: int = 2, *, cross: float = 0.02) -> Array:
 
     Parameters
     ----------
-    n_outcomes : int, default=2
-        Number ``d`` of outcomes; an odd ``d`` ends with the single entry 0.26.
-    cross : float, default=0.02
-        Link between neighbouring blocks.
-
-    Returns
-    -------
-    ndarray of shape (n_outcomes, n_outcomes)
+    n_outcomes : number ``d`` of outcomes; an odd ``d`` ends with the single entry 0.26.
+    cross : link between neighbouring blocks.
 
     Examples
     --------
@@ -161,10 +133,3 @@ def mixing_matrix(n_outcomes: int = 2, *, cross: float = 0.02) -> Array:
     diagonal = np.where(np.arange(d) % 2 == 0, first, second)
     neighbours = np.where(np.arange(d - 1) % 2 == 0, link, cross)
     return np.diag(diagonal) + np.diag(neighbours, 1) + np.diag(neighbours, -1)
-
-
-def _check_mixing(mixing: ArrayLike, d: int) -> Array:
-    A = as_finite(mixing, "mixing", ndim=2)
-    if A.shape != (d, d):
-        raise ValueError(f"mixing must have shape ({d}, {d}) for n_outcomes={d}, got {A.shape}.")
-    return A
