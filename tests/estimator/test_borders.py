@@ -387,7 +387,7 @@ def interrupt_at_call(monkeypatch, owner, name, number):
 class TestInterrupts:
     def test_ctrl_c_while_learning_reaches_the_caller_and_leaves_no_radius(self, monkeypatch):
         robust = ph.RobustDecider(LINEAR, "precomputed", learner=OneSidedBox(), random_state=0).fit(CENTERS, Y)
-        robust.set_params(learner=Descent(n_steps=20, starts=("one-sided",)))
+        robust.set_params(learner=Descent(n_steps=20))
         interrupt_at_call(monkeypatch, Samples, "facet_gradient", 5)
         with pytest.raises(KeyboardInterrupt):
             robust.fit(CENTERS, Y)

@@ -90,16 +90,12 @@ def test_detail_names_the_choice_and_the_premiums_it_was_made_by():
 
 
 @pytest.mark.parametrize("problem", [LINEAR, NEWSVENDOR], ids=["linear", "newsvendor"])
-def test_the_set_is_bounded_covers_the_rank_and_has_a_valid_certificate(problem):
-    residuals, centers = learning_data()
-    result = chosen(problem)
-    objective = Samples(residuals, centers, problem, 0.1)
+def test_the_set_is_bounded_covers_the_rank_and_costs_no_less_than_a_certified_bound(problem):
+    samples, result = Samples(*learning_data(), problem, 0.1), chosen(problem)
     assert result.set.is_bounded
-    assert objective.radius(result.set) == pytest.approx(0.0, abs=1e-8)
-    assert result.objective == pytest.approx(objective.value(result.set))
-    bound = lower_bound(Samples(residuals, centers, problem, 0.1))
-    assert result.lower_bound == pytest.approx(bound.lower, abs=1e-6)
-    assert result.gap >= -1e-9
+    assert samples.radius(result.set) == pytest.approx(0.0, abs=1e-8)
+    assert result.objective == pytest.approx(samples.value(result.set))
+    assert lower_bound(samples).lower <= result.objective + 1e-9
 
 
 # Where outcomes have a known support every context is solved for itself, which takes seconds.
@@ -244,7 +240,7 @@ def test_the_support_of_a_blend_is_the_mean_of_both_along_their_facets():
     residuals, centers = learning_data()
     shapes = [
         learner.learn(Samples(residuals, centers, NEWSVENDOR, 0.1), 0).set
-        for learner in (OneSidedBox(scale="tail"), Descent(n_steps=20, starts=("one-sided",)))
+        for learner in (OneSidedBox(scale="tail"), Descent(n_steps=20))
     ]
     blend = half_way(*shapes)
     normals = np.vstack([shape.W / np.linalg.norm(shape.W, axis=1, keepdims=True) for shape in shapes])
@@ -255,16 +251,6 @@ def test_the_support_of_a_blend_is_the_mean_of_both_along_their_facets():
     both = np.array([shape.support(directions, 0.0) for shape in shapes])
     assert (blend.support(directions, 0.0) >= both.mean(axis=0) - 1e-8).all()
     assert half_way(shapes[0], shapes[0]).support(directions, 0.0) == pytest.approx(both[0], abs=1e-8)
-
-
-def test_too_few_facets_are_an_error_that_names_the_least_number():
-    with pytest.raises(ValueError, match=r"n_facets must be at least n_outcomes \+ 1 = 3 .* got 2"):
-        Auto(n_facets=2).learn(Samples(*learning_data(), LINEAR, 0.1), 0)
-
-
-def test_one_context_for_all_residuals_is_accepted():
-    residuals, centers = learning_data()
-    assert np.isfinite(Auto().learn(Samples(residuals, centers[:1], LINEAR, 0.1), 0).objective)
 
 
 @pytest.mark.slow
@@ -324,12 +310,6 @@ def test_a_spread_is_scored_on_rows_that_the_shape_is_not_learned_from():
     assert spread is not None
     assert np.median(spread(X[is_wide], centers[is_wide])) > 2 * np.median(spread(X[~is_wide], centers[~is_wide]))
     assert few.lower_bound == -np.inf  # the shape may be proven for its rows, and the objective is that of all
-
-
-def test_a_choice_of_no_rows_is_refused():
-    samples = Samples(np.ones((30, 2)), np.ones((30, 2)), ph.problems.simplex_linear([0.0, 0.0]), 0.1)
-    with pytest.raises(ValueError, match="samples_an_outcome"):
-        Auto(samples_an_outcome=0).learn(samples)
 
 
 @pytest.mark.parametrize("is_limited", [False, True])

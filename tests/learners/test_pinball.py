@@ -17,7 +17,6 @@ from polyhedge.learners.paper.pinball import (
     pinball_starts,
     project_onto_simplex,
     surrogate_gradient,
-    worst_residuals,
 )
 from polyhedge.solvers.program import Status
 
@@ -95,12 +94,6 @@ def test_empty_set_pushes_its_radius_up():
     assert not gradient.z.any()
 
 
-def test_far_facets_of_many_rows_go_to_the_linear_program():
-    A = np.vstack([np.eye(6), -np.eye(6), np.ones((1, 6))])
-    found = worst_residuals(A, np.ones((1, 13)), np.ones((1, 1, 6)))
-    assert found.values == pytest.approx(1.0)
-
-
 @pytest.mark.parametrize("total", [1.0, 2.5])
 def test_projection_onto_the_simplex_equals_a_quadratic_program(total):
     rows = np.random.default_rng(0).normal(size=(6, 4))
@@ -109,11 +102,6 @@ def test_projection_onto_the_simplex_equals_a_quadratic_program(total):
         cp.Problem(cp.Minimize(cp.sum_squares(z - row)), [z >= 0, cp.sum(z) == total]).solve(cp.CLARABEL)
         assert projected == pytest.approx(z.value, abs=1e-5)
         assert projected.sum() == pytest.approx(total)
-
-
-def test_points_of_the_simplex_are_their_own_projection():
-    rows = np.random.default_rng(0).dirichlet(np.ones(5), size=10)
-    assert project_onto_simplex(rows) == pytest.approx(rows)
 
 
 def box_constrained_problem():
@@ -210,15 +198,6 @@ def test_every_start_has_the_facets_asked_for(n_facets, d):
     objective = objective_of(ph.problems.simplex_linear(np.zeros(d)), d=d)
     starts = pinball_starts(objective, n_facets, 5, np.random.default_rng(0))
     assert [start.n_facets for start in starts] == [n_facets] * 5
-
-
-def test_same_seed_gives_the_same_set():
-    residuals, centers = learning_data(n=40)
-    first, second = (
-        QUICK.learn(Samples(residuals, centers, PROBLEMS["linear"](), 0.2), random_state=3) for _ in range(2)
-    )
-    assert np.array_equal(first.set.W, second.set.W)
-    assert np.array_equal(first.set.b, second.set.b)
 
 
 def test_pinball_out_of_time_returns_a_valid_set_with_its_status():

@@ -14,10 +14,7 @@ from scipy import stats
 from sklearn.ensemble import RandomForestRegressor
 
 import polyhedge as ph
-from polyhedge.app.report.facets import facets, facets_in_words
-from polyhedge.app.report.held_out import observe
-from polyhedge.learners import Auto, Descent, Samples, Spread, choose_spread
-from polyhedge.plots.curves import cost_curve
+from polyhedge.learners import Auto, Samples, Spread, choose_spread
 from polyhedge.predictors.trees import Forest
 from polyhedge.robust import decide
 from polyhedge.solvers.program import Status
@@ -168,13 +165,6 @@ def test_decisions_at_many_scales_are_those_of_each_scaled_set(name):
     np.testing.assert_array_equal(threaded.cost_bound, found.cost_bound)
 
 
-def test_a_context_without_a_decision_keeps_its_reason_in_its_place():
-    open_above = ph.Polyhedron([[-1.0, 0.0], [0.0, -1.0]], [0.0, 0.0])
-    found = decide(LINEAR, open_above, 1.0, np.zeros((3, 2)), scales=np.array([2.0, 1.0, 2.0]))
-    assert [status.name for status in found.status] == ["UNBOUNDED_SET"] * 3
-    assert all("unbounded" in text for text in found.detail)
-
-
 @pytest.mark.parametrize(
     ("scales", "error", "message"),
     [
@@ -209,14 +199,6 @@ def test_membership_volume_and_evaluation_agree_row_by_row(decider):
     assert float(decider.mean_volume(X)) == pytest.approx(np.mean([float(r.volume()) for r in regions]))
 
 
-def test_residuals_ask_for_matching_rows_and_a_fitted_decider(decider):
-    X, Y = uneven(10)
-    with pytest.raises(ValueError, match="X and Y must have the same number of rows, got 10 and 9"):
-        decider.residuals(X, Y[:9])
-    with pytest.raises(ValueError, match="not fitted yet"):
-        ph.RobustDecider(LINEAR).residuals(X, Y)
-
-
 # --- when it is taken -------------------------------------------------------------------------------------
 
 
@@ -225,7 +207,6 @@ def test_it_lowers_the_premium_where_contexts_differ_and_says_so(decider):
     assert plain.spread_ is None
     assert decider.spread_ is not None
     assert "scaled by a predicted spread: cross-fitted premium" in decider.learn_result_.detail
-    assert decider.learn_result_.lower_bound == plain.learn_result_.lower_bound
     X, Y = uneven(2000, seed=9)
     assert decider.evaluate(X, Y).premium.value < 0.85 * plain.evaluate(X, Y).premium.value
 
@@ -247,11 +228,6 @@ def test_a_certified_learner_scales_as_its_learner_does(decider):
     assert ph.learners.Certified(Auto(time_limit=3.0), time_limit=2.0).needs.time_limit == 5.0
     assert ph.learners.Certified(Auto()).needs.time_limit is None
     assert ph.learners.Certified(ph.learners.OneSidedBox()).needs.complexity_penalty == 0.0
-
-
-@pytest.mark.parametrize("learner", [Descent(n_steps=5), ph.learners.OneSidedBox(), ph.learners.PcaBox()])
-def test_other_learners_keep_one_size(learner):
-    assert fitted(400, learner).spread_ is None
 
 
 def test_calibration_rows_change_the_radius_only():
@@ -455,58 +431,3 @@ def test_positions_must_be_integers(decider):
     for name in ("columns", "feature", "child"):
         with pytest.raises(ValueError, match=r"positions|numbers"):
             Spread(**{**state_of(decider.spread_), name: getattr(decider.spread_, name) + 0.5})
-
-
-@pytest.mark.needs("pyarrow")
-def test_tables_and_parquet_give_the_decisions_of_memory(tmp_path):
-    decider = fitted(frame=True)
-    rows = pd.DataFrame(uneven(200, seed=1)[0], columns=["a", "b", "c"]).assign(kind="y")
-    rows.loc[7, "b"] = np.nan
-    found = ph.distributed.decide_rows(decider.model_, rows)
-    fine = rows.index != 7
-    np.testing.assert_allclose(found.loc[fine, "cost_bound"], decider.decide(rows[fine]).cost_bound, rtol=1e-12)
-    assert found.loc[7, "status"] == "not decided"
-
-
-def test_the_distributed_radius_is_that_of_memory():
-    dd = pytest.importorskip("dask.dataframe")
-    X, Y = uneven(300, seed=12)
-    frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(kind="y")
-    decider, twin = fitted(frame=True), fitted(frame=True)
-    decider.recalibrate(frame, Y)
-    twin.recalibrate(dd.from_pandas(frame.assign(u=Y[:, 0], v=Y[:, 1]), npartitions=4), ["u", "v"])
-    assert twin.radius_ == decider.radius_
-
-
-def test_words_and_pictures_tell_of_the_spread(decider):
-    matplotlib = pytest.importorskip("matplotlib")
-    matplotlib.use("Agg")
-    X, Y = uneven(300, seed=1)
-    sentences = facets_in_words(decider, X)
-    assert any("scaled by a predicted spread" in sentence for sentence in sentences)
-    assert sum(facet.share for facet in facets(decider, X)) >= 1
-    ax = ph.plots.residual_set(decider, X, Y)
-    assert ax.get_xlabel().endswith("outcome minus prediction, over spread")
-    inside = decider.set_.contains(decider.residuals(X, Y), decider.radius_)
-    assert any(f"{100 * inside.mean():.1f} %" in text.get_text() for text in ax.figure.legends[0].get_texts())
-    matplotlib.pyplot.close("all")
-
-
-def test_curves_pages_and_maps_use_the_spread(decider):
-    pytest.importorskip("matplotlib").use("Agg")
-    X, Y = uneven(300, seed=1)
-    seen, measured = observe(decider, X, Y).rows, decider.measure(X, Y)
-    np.testing.assert_array_equal(seen.cost_bound, measured.cost_bound)
-    np.testing.assert_array_equal(seen.inside, measured.inside)
-    curve = cost_curve(decider, X, Y, [decider.alpha])
-    twin = copy.deepcopy(decider).recalibrate(X, Y)
-    assert curve.radii[0] == pytest.approx(twin.radius_, rel=1e-6)
-    assert curve.cost_bound[0] == pytest.approx(twin.decide(X).cost_bound.mean())
-    mesh = ph.plots.decision_map(decider, X, (1, 2), show="cost_bound", resolution=5).collections[0]
-    grid = np.column_stack([np.full(25, np.median(X[:, 0])), *_corners(X[:, 1], X[:, 2])])
-    np.testing.assert_allclose(np.asarray(mesh.get_array()).ravel(), decider.decide(grid).cost_bound)
-
-
-def _corners(first, second):
-    across, up = (np.linspace(values.min(), values.max(), 5) for values in (first, second))
-    return (axis.ravel() for axis in np.meshgrid(across, up))

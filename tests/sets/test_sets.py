@@ -81,17 +81,6 @@ def circle(n: int = 90) -> np.ndarray:
 # --- every set -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("d", [2, 9, 20])
-def test_the_score_of_a_row_does_not_depend_on_the_batch(d):
-    rng = np.random.default_rng(d)
-    residuals = rng.standard_normal((100, d))
-    factor = rng.standard_normal((d, d))
-    balls = [Ball(d, norm=norm) for norm in (1, 2, np.inf)]
-    for shape in (random_polytope(rng, d), Ellipsoid(factor @ factor.T + np.eye(d)), Box(np.ones(d)), *balls):
-        alone = [shape.scores(residuals[[i]])[0] for i in range(100)]
-        np.testing.assert_allclose(shape.scores(residuals), alone, rtol=1e-12, atol=1e-12)
-
-
 @every_set
 @pytest.mark.parametrize("radius", [0.7, 2.5])
 def test_support_is_the_maximum_over_a_dense_sample_of_the_set(shape, radius):
@@ -118,14 +107,6 @@ def test_support_and_volume_grow_with_the_radius(shape, first, second):
     small, large = sorted((first, second))
     assert np.all(shape.support(circle(9), small) <= shape.support(circle(9), large) + 1e-9)
     assert shape.volume(small) <= shape.volume(large) * (1 + 1e-9)
-
-
-@every_set
-def test_conic_form_has_the_same_support_function(shape):
-    form = shape.conic_form(1.3)
-    assert isinstance(form, ConicForm)
-    for v in circle(5):
-        assert solve_conic_form(form, v) == pytest.approx(shape.support(v, 1.3), abs=1e-6)
 
 
 @pytest.mark.parametrize("name", ["box", "l1", "l2", "linf", "ellipsoid"])

@@ -156,7 +156,7 @@ def test_programs_that_are_kept_are_not_shared_between_choices() -> None:
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        ({"backend": "cplex"}, ImportError, "backend='cplex' needs cplex, which is not installed. Run: pip install"),
+        ({"backend": "cplex"}, ImportError, "backend='cplex' is not among CVXPY's installed solvers"),
         ({"backend": "simplex"}, ValueError, "backend must be one of 'auto', 'scip', 'gurobi', .*, got 'simplex'"),
         ({"time_limit": 0}, ValueError, "time_limit must be a positive number of seconds or None, got 0"),
         ({"highs": {"nonsense": 1}}, ValueError, "HiGHS has no option 'nonsense' of the value 1"),

@@ -27,7 +27,7 @@ from polyhedge.calibration import conformal_radius, minimum_samples
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.learners.cross_fit import Selection, StopSelection, cross_validated
 from polyhedge.learners.descent import Descent
-from polyhedge.learners.exact.bound import CertifiedBound, below
+from polyhedge.learners.exact.bound import below
 from polyhedge.learners.exact.scenario import lower_bound
 from polyhedge.learners.one_sided_box import OneSidedBox, harmful_sides
 from polyhedge.learners.samples import Learner, LearnResult, Needs, Samples, n_affordable
@@ -136,9 +136,6 @@ class Auto:
             result = run.learned(selection.chosen)
         if selection.stopped:
             result = replace(result, status=Status.STOPPED_EARLY)
-        elif result.status is not Status.STOPPED_EARLY:
-            result, complaint = _certified(samples, result)
-            reason += f"; {complaint}" if complaint else ""
         return replace(result, seconds=time.perf_counter() - began, detail=f"chose {selection.chosen}: {reason}")
 
     def _learners(self, samples: Samples) -> dict[str, Learner]:
@@ -148,7 +145,7 @@ class Auto:
         learners: dict[str, Learner] = {_BOX: OneSidedBox(scale="tail", max_contexts=max_contexts)}
         if not len(harmful_sides(problem)):
             return learners
-        smooth = Descent(self.n_facets, starts=("one-sided",), final_width=0.08, max_contexts=max_contexts)
+        smooth = Descent(self.n_facets, final_width=0.08, max_contexts=max_contexts)
         if not samples.has_closed_form:
             # A cost of several pieces that mixes more than two outcomes has a worst case in many directions. Programs
             # of one piece are small, so that more of them make a shorter, less noisy step.
@@ -274,21 +271,6 @@ def half_way(first: Shape, second: Shape) -> Polyhedron:
     return Polyhedron(W, -0.5 * (first.support(W, 0.0) + second.support(W, 0.0)))
 
 
-def _certified(samples: Samples, result: LearnResult) -> tuple[LearnResult, str]:
-    """The result with a lower bound where one takes a second or two, and what is wrong with the bound."""
-    structure = samples.problem.structure
-    few = 1600 if structure.segment is not None else 400
-    if not samples.has_closed_form or structure.has_known_support or samples.n > few:
-        return result, ""
-    return _with_bound(samples, result, lower_bound(samples, max_work=1e6))
-
-
-def _with_bound(samples: Samples, result: LearnResult, bound: CertifiedBound) -> tuple[LearnResult, str]:
-    value = samples.value(result.set)  # on all contexts, as the bound
-    lower, complaint = below(bound.lower, value, bound.unit)
-    return replace(result, objective=value, lower_bound=lower), complaint
-
-
 @dataclass(frozen=True)
 class Certified:
     """Learn with another learner, then prove how much cheaper any set could be on the same samples.
@@ -345,5 +327,7 @@ class Certified:
             bound = lower_bound(samples, left, max_work=self.max_work)
         except ValueError:  # for some problems there is no certificate
             return result
-        certified, complaint = _with_bound(samples, result, bound)
-        return replace(certified, detail=f"{result.detail}; {complaint}") if complaint else certified
+        value = samples.value(result.set)  # on all contexts, as the bound
+        lower, complaint = below(bound.lower, value, bound.unit)
+        detail = f"{result.detail}; {complaint}" if complaint else result.detail
+        return replace(result, objective=value, lower_bound=lower, detail=detail)

@@ -28,25 +28,17 @@ from polyhedge.learners.starts import (
     coarse,
     one_sided,
     pca_box,
-    selection_on_segment,
     simplex,
-    trimmed,
-    turned_to_decisions,
 )
 from polyhedge.problems import NoSolutionError
 from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.program import Status
 
-_STEP_SHARE = {"trimmed": 0.2, "one-sided": 1.0}
-"""Shares of the step size by start: trimmed starts are near an optimum, and long steps would leave it."""
-_MAX_SELECTION, _MAX_TRIMMED = 1000, 5000
-"""Samples up to which the best selection on a segment, and trimming, are quick enough for a start."""
-
 
 @dataclass(frozen=True)
 class Descent:
-    """Descend on the mean worst-case cost from several starts and keep the best set.
+    """Descend on the mean worst-case cost from facets where costs can rise, and keep the best set.
 
     Parameters
     ----------
@@ -54,7 +46,7 @@ class Descent:
         Facets K that are learned; None for max(4, 2 d). Far facets that only keep the set bounded are
         added to them where needed.
     n_steps : int
-        Steps for each start.
+        Steps of the descent.
     batch_size : int
         Contexts in each step, where each needs a solver; all contexts where they have a closed form.
     step_size : float
@@ -62,9 +54,6 @@ class Descent:
     final_width : float
         Share of the samples over which the radius' derivative stays spread to the end. Zero descends
         on the objective itself; a positive width trusts single residuals less.
-    starts : tuple of str
-        Of "trimmed" (facets where costs can rise, offsets by greedy trimming, small steps; up to 5 000
-        samples) and "one-sided" (the same facets at a common quantile).
     max_contexts : int
         Contexts on which candidates are compared, where each needs a solver.
     time_limit : float or None
@@ -88,7 +77,6 @@ class Descent:
     batch_size: int = 16
     step_size: float = 0.1
     final_width: float = 0.0
-    starts: tuple[str, ...] = ("trimmed", "one-sided")
     max_contexts: int = 300
     time_limit: float | None = None
 
@@ -98,8 +86,6 @@ class Descent:
         d = samples.problem.n_outcomes
         n_facets = max(4, 2 * d) if self.n_facets is None else self.n_facets
         check_n_facets(n_facets, d)
-        if not self.starts or not set(self.starts) <= set(_STEP_SHARE):
-            raise ValueError(f"starts must be some of {sorted(_STEP_SHARE)}, got {self.starts!r}.")
         return _Run(self, samples, np.random.default_rng(random_state)).learn(n_facets)
 
 
@@ -121,9 +107,18 @@ class _Run:
         self.status = Status.OPTIMAL
 
     def learn(self, n_facets: int) -> LearnResult:
-        """Descend from every start; the time limit keeps the best so far."""
-        has_pieces = self.samples.problem.structure.has_pieces
-        detail = self._descend_from_all(n_facets) if has_pieces else self._choose_among_boxes()
+        """The best set that was scored until the time limit."""
+        if self.samples.problem.structure.has_pieces:
+            detail = f"descent on the true objective with {n_facets} facets"
+            start = self._score(self.samples.normalised(one_sided(self.samples, n_facets)))
+            if not np.isfinite(self.best_value):
+                start = self._score(self.samples.normalised(simplex(self.samples, n_facets)))
+            self._descend(start)
+        else:
+            detail = "best of the boxes along axes and principal components: the cost has no piece list"
+            self.scored_on = self.scored_on[:: max(len(self.scored_on) // 12, 1)]
+            for shape in (axis_box(self.samples), pca_box(self.samples)):
+                self._score(self.samples.normalised(shape))
         assert self.best is not None
         if not np.isfinite(self.best_value):
             box = axis_box(self.samples)
@@ -146,48 +141,15 @@ class _Run:
             detail=detail,
         )
 
-    def _choose_among_boxes(self) -> str:
-        self.scored_on = self.scored_on[:: max(len(self.scored_on) // 12, 1)]
-        for shape in (axis_box(self.samples), pca_box(self.samples)):
-            self._score(self.samples.normalised(shape))
-        return "best of the boxes along axes and principal components: the cost has no piece list"
-
-    def _descend_from_all(self, n_facets: int) -> str:
-        samples = self.samples
-        names = [name for name in self.settings.starts if name != "trimmed" or samples.n <= _MAX_TRIMMED]
-        starts = {}
-        for name in names or ["one-sided"]:
-            start = one_sided(samples, n_facets)
-            starts[name] = samples.normalised(start if name == "one-sided" else self._trimmed(start.W, n_facets))
-        for start in starts.values():
-            self._score(start)
-        if not np.isfinite(self.best_value):
-            starts["one-sided"] = samples.normalised(simplex(samples, n_facets))
-            self._score(starts["one-sided"])
-        for name, start in starts.items():
-            self._descend(start, self.settings.step_size * _STEP_SHARE[name])
-        return f"descent on the true objective from {len(starts)} start(s) with {n_facets} facets"
-
-    def _trimmed(self, W: Array, n_facets: int) -> Polyhedron:
-        """Greedy offsets, or, where the best selection is quickly found, facets for it."""
-        samples = self.samples
-        shape = trimmed(samples, W, self._batch(), self.rng)
-        kept = selection_on_segment(samples) if samples.n <= _MAX_SELECTION else None
-        if kept is None:
-            return shape
-        self._score(samples.normalised(shape))
-        W = turned_to_decisions(samples, kept, W, n_facets)
-        self._score(samples.normalised(Polyhedron(W, -(samples.residuals[kept] @ W.T).max(axis=0))))
-        return trimmed(samples, W, self._batch(), self.rng)
-
-    def _score(self, shape: Polyhedron) -> None:
-        """Evaluate a candidate and keep it if it is the best."""
+    def _score(self, shape: Polyhedron) -> Polyhedron:
+        """Evaluate a candidate, keep it if it is the best, and return it."""
         value = self.samples.value(shape, self.scored_on)
         self.trace.append(value)
         if self.best is None or value < self.best_value - TIE:
             self.best, self.best_value = shape, value
+        return shape
 
-    def _descend(self, start: Polyhedron, step_size: float) -> None:
+    def _descend(self, start: Polyhedron) -> None:
         samples, n_steps, limit = self.samples, self.settings.n_steps, self.settings.time_limit
         scale = float(standard_deviations(samples.residuals.reshape(-1, 1))[0])
         W, b = start.W, start.b
@@ -203,7 +165,7 @@ class _Run:
             gradient = total_gradient(samples, W, b, self._batch(), width)
             if gradient is None:
                 return
-            rate = step_size * 0.01**progress
+            rate = self.settings.step_size * 0.01**progress
             grad_W, grad_b = (coarse(part, np.abs(part).max()) for part in gradient)
             W = W - rate * steps[0].direction(grad_W)
             b = b - rate * scale * steps[1].direction(grad_b)

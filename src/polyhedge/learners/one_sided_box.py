@@ -9,8 +9,7 @@ $\sigma_k$ of the residuals along the axes come from data.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,14 +17,13 @@ import numpy as np
 from polyhedge._support.tolerances import SOLVED
 from polyhedge._support.validation import Array
 from polyhedge.learners.paper.boxes import at_learning_radius, mean_cost
+from polyhedge.learners.paper.model import direction_bounds
 from polyhedge.learners.samples import LearnResult, Needs, Samples, standard_deviations, usable
 from polyhedge.learners.scaling import standardised
 from polyhedge.learners.starts import both_sides, closed
 from polyhedge.problems import DecisionProblem
 from polyhedge.sets import Polyhedron
-from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import Status
-from polyhedge.solvers.solve import solve
 
 
 @dataclass(frozen=True)
@@ -126,35 +124,10 @@ def harmful_sides(problem: DecisionProblem) -> Array:
     sides = both_sides(problem.n_outcomes)
     if not problem.structure.has_pieces:
         return sides
-    maximum = _maximum_over_decisions(problem)
-    lists = (problem.structure.pieces, *problem.uncertain_rows)
     is_harmful = np.zeros(len(sides), dtype=bool)
-    for k, side in enumerate(sides):
-        slopes = np.vstack([np.column_stack([side @ pieces.Q, pieces.q @ side]) for pieces in lists])
-        is_harmful[k] = any(
-            constant + (maximum(np.array(slope)) if any(slope) else 0.0) > SOLVED * np.abs([*slope, constant]).max()
-            for *slope, constant in np.unique(slopes, axis=0)  # beyond what a solver's tolerance explains
-        )
+    for pieces in (problem.structure.pieces, *problem.uncertain_rows):
+        low, high = direction_bounds(problem, pieces)
+        # Beyond what a solver's tolerance explains. A side that was wrongly left open would make costs infinite.
+        noise = SOLVED * np.maximum(np.abs(pieces.Q).max(axis=2, initial=0.0), np.abs(pieces.q))
+        is_harmful |= np.concatenate([(high > noise).any(axis=0), (low < -noise).any(axis=0)])
     return sides[is_harmful]
-
-
-def _maximum_over_decisions(problem: DecisionProblem) -> Callable[[Array], float]:
-    """The function c -> max of c'z over Z: inf where unbounded or where the solver finds none.
-
-    A side that was wrongly left open would make costs infinite, one too many only costs a little.
-    """
-    feasible = problem.feasible
-    program = replace(feasible.program, c=np.zeros_like(feasible.program.c), P=None, offset=0.0)
-    warm = LinearSolver(program) if program.is_linear and not len(program.integer) else None
-
-    def maximum(c: Array) -> float:
-        if warm is not None:
-            warm.change_costs(feasible.z_columns, -c)
-            solution = warm.solve()
-        else:
-            costs = np.zeros_like(program.c)
-            costs[feasible.z_columns] = -c
-            solution = solve(replace(program, c=costs))
-        return -solution.value + solution.gap if solution.status.has_solution else np.inf
-
-    return maximum

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from polyhedge._support.tolerances import TIE
-from polyhedge._support.validation import Array, Indices, Mask
+from polyhedge._support.validation import Array
 from polyhedge.data.splits import evenly_chosen
-from polyhedge.learners.exact.hull import HullOracle
-from polyhedge.learners.exact.segment import select_on_segment
 from polyhedge.learners.samples import Samples, standard_deviations
 from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron
@@ -115,47 +112,6 @@ def _far_apart(candidates: Array, chosen: Array, count: int) -> Array:
     return picked
 
 
-def trimmed(samples: Samples, W: Array, contexts: Indices, rng: np.random.Generator, n_rounds: int = 12) -> Polyhedron:
-    """Offsets for given facets by greedy trimming, then by restoring and trimming again.
-
-    Facet k lies at the largest kept residual along it. Dropping its m outermost residuals lowers its
-    offset; the saving is the cost's gradient in the offset times the step, for each residual dropped.
-    Each further round restores the residuals beyond one facet and a random fifth of the others dropped,
-    trims again with randomly tilted savings and keeps the better.
-    """
-    heights = samples.residuals @ W.T
-    best = _trim(samples, W, heights, np.ones(samples.n, dtype=bool), contexts, np.ones(len(W)))
-    best_value = samples.facet_gradient(W, heights[best].max(axis=0), contexts).value
-    for facet in np.arange(n_rounds) % len(W):
-        dropped = np.flatnonzero(~best)
-        beyond = heights[dropped, facet] > heights[best, facet].max()
-        kept = best.copy()
-        kept[dropped[beyond | (rng.random(len(dropped)) < 0.2)]] = True
-        tilt = np.exp(0.5 * rng.normal(size=len(W)))
-        kept = _trim(samples, W, heights, kept, contexts, tilt)
-        value = samples.facet_gradient(W, heights[kept].max(axis=0), contexts).value
-        if value < best_value - TIE:
-            best, best_value = kept, value
-    return Polyhedron(W, -heights[best].max(axis=0))
-
-
-def _trim(samples: Samples, W: Array, heights: Array, kept: Mask, contexts: Indices, tilt: Array) -> Mask:
-    """Drop residuals until the rank is left: up to 8 outermost ones along a facet at a time, at the largest saving."""
-    kept = kept.copy()
-    while (left := int(kept.sum()) - samples.rank) > 0:
-        q, rows = heights[kept].max(axis=0), np.flatnonzero(kept)
-        gradient = samples.facet_gradient(W, q, contexts)
-        if not np.isfinite(gradient.value) or gradient.q.max() <= 0:
-            break
-        most = min(left, 8, len(rows) - 1)
-        order = np.argsort(-heights[rows], axis=0, kind="stable")[: most + 1]
-        steps = q - np.take_along_axis(heights[rows], order, axis=0)[1:]
-        saving = tilt * coarse(gradient.q, gradient.q.max()) * steps / np.arange(1, most + 1)[:, None]
-        m, facet = np.unravel_index(int(np.argmax(saving)), saving.shape)
-        kept[rows[order[: m + 1, facet]]] = False
-    return kept
-
-
 def coarse(values: Array, size: Array | float) -> Array:
     """Values to 16 bits of their size: what a search may see of data and slopes.
 
@@ -165,31 +121,6 @@ def coarse(values: Array, size: Array | float) -> Array:
     """
     step = 2.0**-16 * np.exp2(np.round(np.log2(np.where(size > 0, size, 1.0))))
     return np.asarray(np.round(values / step) * step)
-
-
-def turned_to_decisions(samples: Samples, kept: Mask, W: Array, n_facets: int) -> Array:
-    """Facets for a selection of residuals: the directions of the best decisions against their hull.
-
-    These are the facets of the exact learner for that selection; the most used come first, and the
-    facets W fill up the rest.
-    """
-    z = HullOracle(samples.problem, samples.residuals, samples.centers).evaluate(kept).z
-    directions = _unit(samples.problem.structure.pieces.directions(z).reshape(-1, samples.problem.n_outcomes))
-    if not len(directions):  # no outcome matters to these decisions
-        return W
-    _, first, count = np.unique(directions.round(4), axis=0, return_index=True, return_counts=True)
-    used = directions[first[np.argsort(-count, kind="stable")]]
-    others = W[(W @ used.T).max(axis=1) < 1 - 1e-4]
-    return np.vstack([used, others])[:n_facets]
-
-
-def selection_on_segment(samples: Samples) -> Mask | None:
-    """The exactly best residuals to keep, where decisions lie on a segment; else None."""
-    segment = samples.problem.structure.segment if samples.has_closed_form else None
-    if segment is None:
-        return None
-    selection = select_on_segment(segment, samples.residuals, samples.centers, samples.rank)
-    return None if selection is None else selection[0]
 
 
 def without_noise(W: Array) -> Array:

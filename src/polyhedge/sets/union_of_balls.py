@@ -79,8 +79,19 @@ class UnionOfBalls(Shape):
             gaps = np.diff(np.sort(self.anchors[:, 0]))
             return Volume(float(2 * radius + np.minimum(gaps, 2 * radius).sum()))
         if self.n_outcomes == 2:
-            return Volume(_area_of_union(np.unique(self.anchors, axis=0), radius))
-        return self._sampled_volume(radius, np.random.default_rng(0) if rng is None else rng, n_samples)
+            centers = np.unique(self.anchors, axis=0)
+            others = (np.delete(centers, k, axis=0) for k in range(len(centers)))
+            return Volume(sum(map(_arc_integral, centers, [radius] * len(centers), others)))
+        rng, k = np.random.default_rng(0) if rng is None else rng, len(self.anchors)
+        points = self.anchors[rng.integers(k, size=n_samples)] + Ball(self.n_outcomes).sample(radius, n_samples, rng)
+        n_holding = np.zeros(n_samples)
+        for anchor in self.anchors:
+            n_holding += np.linalg.norm(points - anchor, axis=1) <= radius
+        # Rounding can put a point just outside the ball it was drawn from.
+        shares = 1.0 / np.maximum(n_holding, 1.0)
+        whole = k * float(Ball(self.n_outcomes).volume(radius))
+        error = whole * float(shares.std(ddof=1)) / math.sqrt(n_samples) if n_samples > 1 else math.inf
+        return Volume(whole * float(shares.mean()), error)
 
     def conic_form(self, radius: float) -> ConicForm:
         r"""The convex hull: $\|e - A^\top w\|_2 \le r,\ w \ge 0,\ 1^\top w = 1$ with the anchors' extreme points A."""
@@ -103,25 +114,9 @@ class UnionOfBalls(Shape):
         reach = radius * np.linalg.norm(directions, axis=1) if radius >= 0 else -np.inf
         return (directions @ self.anchors.T).max(axis=1) + reach
 
-    def _sampled_volume(self, radius: float, rng: np.random.Generator, n_samples: int) -> Volume:
-        k = len(self.anchors)
-        points = self.anchors[rng.integers(k, size=n_samples)] + Ball(self.n_outcomes).sample(radius, n_samples, rng)
-        n_holding = np.zeros(n_samples)
-        for anchor in self.anchors:
-            n_holding += np.linalg.norm(points - anchor, axis=1) <= radius
-        # Rounding can put a point just outside the ball it was drawn from.
-        shares = 1.0 / np.maximum(n_holding, 1.0)
-        whole = k * float(Ball(self.n_outcomes).volume(radius))
-        error = whole * float(shares.std(ddof=1)) / math.sqrt(n_samples) if n_samples > 1 else math.inf
-        return Volume(whole * float(shares.mean()), error)
-
-
-def _area_of_union(centers: Array, radius: float) -> float:
-    r"""Area of a union of equal discs by Green's theorem: $\tfrac12\oint x\,dy - y\,dx$ over the uncovered arcs."""
-    return sum(_arc_integral(center, radius, np.delete(centers, k, axis=0)) for k, center in enumerate(centers))
-
 
 def _arc_integral(center: Array, radius: float, others: Array) -> float:
+    r"""Part of a disc in the area of a union of equal discs: $\tfrac12\oint x\,dy - y\,dx$ over its uncovered arcs."""
     steps = others - center
     distance = np.linalg.norm(steps, axis=1)
     near = distance < 2 * radius

@@ -123,18 +123,12 @@ def available_backend(backend: str) -> str:
     """The back-end to use; ImportError with the command to run where it is missing."""
     if backend not in ("auto", *_PACKAGES):
         raise ValueError(f"backend must be 'auto', 'scip' or 'gurobi', got {backend!r}.")
-    wanted = list(_PACKAGES) if backend == "auto" else [backend]
-    for name in wanted:
+    for name in list(_PACKAGES) if backend == "auto" else [backend]:
         if importlib.util.find_spec(_PACKAGES[name]) is not None:
             return name
-    if backend == "gurobi":
-        raise ImportError(
-            "backend='gurobi' needs gurobipy, which is not installed. Run: pip install gurobipy "
-            "(a licence for larger models is sold apart), or use backend='scip'."
-        )
+    name, package = ("Gurobi", "gurobipy") if backend == "gurobi" else ("SCIP", "'polyhedge[exact]'")
     raise ImportError(
-        "The exact mixed-integer bilinear program needs SCIP, which is not installed. "
-        "Run: pip install 'polyhedge[exact]'"
+        f"The exact mixed-integer bilinear program needs {name}, which is not installed. Run: pip install {package}"
     )
 
 
@@ -160,8 +154,7 @@ def _ask_child(question: dict[str, Any], patience: float | None) -> dict[str, An
         answer: dict[str, Any] = pickle.loads(reply)
         return answer
     tail, code = errors.decode(errors="replace").strip().splitlines()[-1:], child.returncode
-    name = {-each: each.name for each in signal.Signals}.get(code, f"signal {-code}")
-    ending = f"ended with exit code {code}" if code >= 0 else f"crashed ({name})"
+    ending = f"ended with exit code {code}" if code >= 0 else f"crashed ({signal.Signals(-code).name})"
     return _failure("; ".join([f"the solver's process {ending}", *tail]))
 
 
@@ -194,21 +187,9 @@ def _value(program: BilinearProgram, x: Array) -> float:
 
 def _checked(program: BilinearProgram, answer: dict[str, Any], relative: float, absolute: float) -> dict[str, Any]:
     """The answer, failed where it does not hold, and optimal only where the gap is as small as was asked for."""
-    x = np.asarray(answer["x"], dtype=float)
-    complaint = _complaint(program, x, answer["bound"])
-    if complaint:
-        return _failure(complaint)
-    value = _value(program, x)
-    # Solvers divide the gap by the smaller of both ends, and round.
-    allowed = (1 + _FEASIBLE) * max(relative * max(abs(value), abs(answer["bound"])), absolute) + _FEASIBLE * absolute
-    is_optimal = answer["status"] == "OPTIMAL" and value - answer["bound"] <= allowed + 1e-9 * abs(value)
-    return answer if is_optimal or answer["status"] != "OPTIMAL" else {**answer, "status": "STOPPED_EARLY"}
-
-
-def _complaint(program: BilinearProgram, x: Array, bound: float) -> str:
-    """What is wrong with an answer; empty if its point is feasible and not below the bound."""
+    x, bound = np.asarray(answer["x"], dtype=float), answer["bound"]
     if not np.isfinite(x).all() or np.isnan(bound):
-        return "the solver's answer is not made of finite numbers"
+        return _failure("the solver's answer is not made of finite numbers")
     r, i, j = program.products.reshape(-1, 3).T
     products = program.product_values * x[i] * x[j]
     rows = program.A @ x + np.bincount(r, products, len(program.row_lower))
@@ -218,11 +199,14 @@ def _complaint(program: BilinearProgram, x: Array, bound: float) -> str:
     integers = x[program.integer]
     off = max(a.max(initial=0.0) for a in (broken, outside, np.abs(integers - np.round(integers))))
     if off > _FEASIBLE:
-        return f"the solver's point breaks a limit by {off:.1e}"
+        return _failure(f"the solver's point breaks a limit by {off:.1e}")
     value = _value(program, x)
     if bound > value + _FEASIBLE * (1 + abs(value)):
-        return f"the solver's lower bound {bound:.6g} lies above the value {value:.6g} of its point"
-    return ""
+        return _failure(f"the solver's lower bound {bound:.6g} lies above the value {value:.6g} of its point")
+    # Solvers divide the gap by the smaller of both ends, and round.
+    allowed = (1 + _FEASIBLE) * max(relative * max(abs(value), abs(bound)), absolute) + _FEASIBLE * absolute
+    is_proven = value - bound <= allowed + 1e-9 * abs(value)
+    return answer if is_proven or answer["status"] != "OPTIMAL" else {**answer, "status": "STOPPED_EARLY"}
 
 
 def _rows(program: BilinearProgram, x: Sequence[Any], total: Callable[[Iterable[Any]], Any]) -> Iterator[Any]:
@@ -308,19 +292,6 @@ def _by_scip(program: BilinearProgram, options: dict[str, Any]) -> dict[str, Any
 def _by_gurobi(program: BilinearProgram, options: dict[str, Any]) -> dict[str, Any]:
     import gurobipy as gp
 
-    try:
-        return _gurobi_answer(gp, program, options)
-    except gp.GurobiError as error:
-        if error.errno != _GUROBI_SIZE_LIMIT:
-            raise
-        return _failure(
-            f"the model has {len(program.c)} columns and {len(program.row_lower)} rows, and Gurobi's size-limited "
-            "licence stops at 2000 of each and at 200 columns once a product stands in a row. Use a full licence, "
-            "backend='scip', fewer samples or fewer contexts"
-        )
-
-
-def _gurobi_answer(gp: Any, program: BilinearProgram, options: dict[str, Any]) -> dict[str, Any]:
     with gp.Env(params={"OutputFlag": 0}) as environment, gp.Model(env=environment) as model:
         for limit, value in _limits(options, "TimeLimit", "NodeLimit").items():
             model.setParam(limit, value)
@@ -338,9 +309,17 @@ def _gurobi_answer(gp: Any, program: BilinearProgram, options: dict[str, Any]) -
         if program.start is not None:
             for variable, value in zip(x, program.start.tolist(), strict=True):
                 variable.Start = value
-        model.optimize()
-        has_point, code = model.SolCount > 0, model.Status
-        bound = float(model.ObjBound)
+        try:
+            model.optimize()
+        except gp.GurobiError as error:
+            if error.errno != _GUROBI_SIZE_LIMIT:
+                raise
+            return _failure(
+                f"the model has {len(program.c)} columns and {len(program.row_lower)} rows, and Gurobi's size-limited "
+                "licence stops at 2000 of each and at 200 columns once a product stands in a row. Use a full licence, "
+                "backend='scip', fewer samples or fewer contexts"
+            )
+        has_point, code, bound = model.SolCount > 0, model.Status, float(model.ObjBound)
         return {
             "x": np.array([variable.X for variable in x]) if has_point else None,
             "bound": bound if abs(bound) < _INFINITE else -np.inf,

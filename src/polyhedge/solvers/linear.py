@@ -335,7 +335,10 @@ def maximise_linear(W: Array, h: Array, directions: Array, units: Array | None =
     """
     units = units_of_outcomes(W, h) if units is None else units
     W, h, unit = _unit_rows(W * units, h)
-    solver, columns = _over_halfspaces(W, h), np.arange(W.shape[1])
+    (m, n), columns = W.shape, np.arange(W.shape[1])
+    program = ConicProgram(np.zeros(n), sp.csr_array(W), h, (Cone("nonneg", m),))
+    scaling = Scaling(np.ones(m), np.ones(n), 1.0, np.zeros(n), np.zeros(m))  # rows have unit length already
+    solver = LinearSolver(program, scaling=scaling, presolve=False)
     values, points = np.full(len(directions), -np.inf), np.full(directions.shape, np.nan)
     if solver.solve().status is Status.INFEASIBLE:
         return values, points
@@ -343,9 +346,11 @@ def maximise_linear(W: Array, h: Array, directions: Array, units: Array | None =
         solver.change_costs(columns, -units * v)
         solution = solver.solve()
         values[i], points[i] = np.inf, np.nan
-        if solution.status is not Status.UNBOUNDED:
-            points[i] = unit * (units * _proven(solution).x)
+        if solution.status is Status.OPTIMAL:
+            points[i] = unit * (units * solution.x)
             values[i] = v @ points[i]
+        elif solution.status is not Status.UNBOUNDED:
+            raise SolverError(f"HiGHS could not maximise a linear function over half-spaces: {solution.status}.")
     return values, points
 
 
@@ -405,20 +410,6 @@ def units_of_outcomes(W: Array, h: Array) -> Array:
     program = ConicProgram(np.zeros(W.shape[1]), sp.csr_array(W), h, (Cone("nonneg", len(W)),))
     columns = balance(program)[1]
     return columns if columns.max() > alike * columns.min() else np.ones(W.shape[1])
-
-
-def _over_halfspaces(W: Array, h: Array) -> LinearSolver:
-    """The solver of programs over rows of unit length with offsets of unit size, which need no scaling."""
-    m, n = W.shape
-    program = ConicProgram(np.zeros(n), sp.csr_array(W), h, (Cone("nonneg", m),))
-    scaling = Scaling(np.ones(m), np.ones(n), 1.0, np.zeros(n), np.zeros(m))
-    return LinearSolver(program, scaling=scaling, presolve=False)
-
-
-def _proven(solution: Solution) -> Solution:
-    if solution.status is not Status.OPTIMAL:
-        raise SolverError(f"HiGHS could not maximise a linear function over half-spaces: {solution.status}.")
-    return solution
 
 
 def _unit_rows(W: Array, h: Array) -> tuple[Array, Array, float]:

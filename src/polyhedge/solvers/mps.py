@@ -67,11 +67,14 @@ def read_mps(path: str | Path, max_bytes: int = MAX_MPS_BYTES) -> MpsModel:
     kinds = list(lp.integrality_) or [highspy.HighsVarType.kContinuous] * lp.num_col_
     if any(kind not in (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger) for kind in kinds):
         raise ValueError(f"{path} has semi-continuous variables. Write them with a variable that is 0 or 1.")
+    stored = lp.a_matrix_
+    kind = sp.csc_array if stored.format_ == highspy.MatrixFormat.kColwise else sp.csr_array
+    parts = (np.array(stored.value_, dtype=float), np.array(stored.index_), np.array(stored.start_))
     return MpsModel(
         c=np.array(lp.col_cost_, dtype=float),
         offset=float(lp.offset_),
         is_maximised=lp.sense_ == highspy.ObjSense.kMaximize,
-        A=_matrix(lp),
+        A=sp.csr_array(kind(parts, shape=(lp.num_row_, lp.num_col_))),
         row_low=np.array(lp.row_lower_, dtype=float),
         row_high=np.array(lp.row_upper_, dtype=float),
         low=np.array(lp.col_lower_, dtype=float),
@@ -104,10 +107,3 @@ def _unpacked(path: Path, max_bytes: int) -> bytes | None:
             "memory. If you trust it, raise the limit with from_mps(..., max_bytes=...)."
         )
     return content
-
-
-def _matrix(lp: highspy.HighsLp) -> sp.csr_array:
-    stored, shape = lp.a_matrix_, (lp.num_row_, lp.num_col_)
-    kind = sp.csc_array if stored.format_ == highspy.MatrixFormat.kColwise else sp.csr_array
-    parts = (np.array(stored.value_, dtype=float), np.array(stored.index_), np.array(stored.start_))
-    return sp.csr_array(kind(parts, shape=shape))

@@ -21,11 +21,11 @@ _OWN_WORDS = {
 
 @dataclass(frozen=True)
 class Solver:
-    """Options of the solvers, and another one for mixed-integer programs, where the ones that are chosen do not serve.
+    """Options of the solvers, and another solver for mixed-integer programs.
 
-    HiGHS solves linear programs, Clarabel convex ones, and HiGHS mixed-integer ones, with tangents where they are
-    convex. This is automatic. `RobustDecider(..., solver=Solver(...))` says it for one decider, `with
-    Solver(...).in_force():` for all that runs inside. Model files do not keep it: it is a matter of the machine.
+    HiGHS solves linear and mixed-integer programs, with tangents where they are convex, Clarabel convex ones.
+    `RobustDecider(..., solver=Solver(...))` sets options for one decider, `with Solver(...).in_force():` for all that
+    runs inside. Model files do not keep them: they are a matter of the machine.
 
     Parameters
     ----------
@@ -45,13 +45,10 @@ class Solver:
 
     Notes
     -----
-    No solver is trusted, whatever its options are. A point that breaks a constraint is no answer, a decision is called
-    optimal where its gap is at most a millionth of the costs at stake, and a cost bound is that of the decision that
-    was found: it holds even where the search stopped early. The gap of a mixed-integer program is the distance to the
-    lower bound of the back-end (HiGHS, SCIP, Gurobi, COPT), or, of others, to the best without integrality:
-    their decisions are rarely called optimal, and say how far they may be from it.
-
-    Decisions that need no program, such as those of a newsvendor without coupling, never meet a solver.
+    Every answer is verified, whatever the options are. A decision is called optimal where its gap is at most a
+    millionth of the costs at stake; a cost bound holds even where the search stopped early. The gap of a mixed-integer
+    program is the distance to the lower bound of the back-end (HiGHS, SCIP, Gurobi, COPT), or, of others, to the best
+    without integrality.
 
     Examples
     --------
@@ -80,10 +77,12 @@ class Solver:
             for option in given:
                 if (name, option) in _OWN_WORDS:
                     raise ValueError(f"{name} cannot take the option {option!r}. {_OWN_WORDS[name, option]}")
-        if self.highs:
-            _check_highs(self.highs)
-        if self.clarabel:
-            _check_clarabel(self.clarabel)
+        for name, value in self.highs.items():
+            if not _is_option_of_highs(name, value):
+                raise ValueError(f"HiGHS has no option {name!r} of the value {value!r}. Its manual lists all.")
+        for name, value in self.clarabel.items():
+            if not _is_option_of_clarabel(name, value):
+                raise ValueError(f"Clarabel has no option {name!r} of the value {value!r}. Its manual lists all.")
         if self.backend != "auto":
             from polyhedge.solvers.solve import check_named
 
@@ -111,27 +110,22 @@ class Solver:
         _IN_FORCE.set(self)
 
 
-def _check_highs(options: Mapping[str, Any]) -> None:
+def _is_option_of_highs(name: str, value: Any) -> bool:
     import highspy
 
     highs = highspy.Highs()
     highs.setOptionValue("output_flag", False)
-    for name, value in options.items():
-        if highs.setOptionValue(name, value) != highspy.HighsStatus.kOk:
-            raise ValueError(f"HiGHS has no option {name!r} of the value {value!r}. Its manual lists names and values.")
+    return bool(highs.setOptionValue(name, value) == highspy.HighsStatus.kOk)
 
 
-def _check_clarabel(options: Mapping[str, Any]) -> None:
+def _is_option_of_clarabel(name: str, value: Any) -> bool:
     import clarabel
 
-    settings = clarabel.DefaultSettings()
-    for name, value in options.items():
-        try:
-            setattr(settings, name, value)
-        except (AttributeError, TypeError, OverflowError) as error:
-            raise ValueError(
-                f"Clarabel has no option {name!r} of the value {value!r}. Its manual lists names and values."
-            ) from error
+    try:
+        setattr(clarabel.DefaultSettings(), name, value)
+    except (AttributeError, TypeError, OverflowError):
+        return False
+    return True
 
 
 _IN_FORCE: ContextVar[Solver | None] = ContextVar("polyhedge solver", default=None)

@@ -5,8 +5,7 @@ numbers near 1; numbers that are large only because the origin lies far away nee
 
 A square under a product, $x^\top x \le s\,t$ with $s, t \ge 0$, is a cone of the kind `rotated`. CVXPY writes
 $x^2 \le t$ as the second-order cone $(1 + t, 1 - t, 2 x)$, in which no scaling of rows separates a small t from
-the 1. The sum and the difference of the first two rows are the sides of a product, each with a unit of its own; x has
-the root of their product. Scaled, the cone is a second-order cone again.
+the 1. The sum and the difference of the first two rows are the sides of a product, each with a unit of its own.
 """
 
 from __future__ import annotations
@@ -104,24 +103,12 @@ class Cone:
 
 
 def row_kinds(cones: Iterable[Cone]) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
-    """The kind of cone that each row of a stack belongs to.
-
-    Examples
-    --------
-    >>> row_kinds([Cone("zero", 1), Cone("soc", 2)]).tolist()
-    ['zero', 'soc', 'soc']
-    """
+    """The kind of cone that each row of a stack belongs to."""
     return np.array([kind for cone in cones for kind in [cone.kind] * cone.n_rows], dtype="<U7")
 
 
 def as_slice(rows: Indices) -> slice | Indices:
-    """Rows that follow each other as a slice, which copies nothing where it is taken; others as they are.
-
-    Examples
-    --------
-    >>> as_slice(np.array([2, 3, 4])), as_slice(np.array([2, 4]))
-    (slice(2, 5, None), array([2, 4]))
-    """
+    """Rows that follow each other as a slice, which copies nothing where it is taken; others as they are."""
     first, last = (int(rows[0]), int(rows[-1])) if len(rows) else (0, -1)
     is_run = last - first == len(rows) - 1 and bool((np.diff(rows) == 1).all())
     return slice(first, last + 1) if is_run else rows
@@ -383,14 +370,7 @@ class _Equations:
 
 
 def products(A: sp.csr_array, b: Array, cones: Sequence[Cone]) -> list[int]:
-    """The second-order cones, by their places in the list, whose first two rows are a sum and a difference.
-
-    Examples
-    --------
-    >>> A = sp.csr_array(np.array([[-1.0, 0.0], [1.0, 0.0], [0.0, -2.0]]))
-    >>> products(A, np.array([1.0, 1.0, 0.0]), [Cone("soc", 3)])
-    [0]
-    """
+    """The second-order cones, by their places in the list, whose first two rows are a sum and a difference."""
     places, start = [], 0
     for k, cone in enumerate(cones):
         if cone.kind == "soc" and cone.size > 2:

@@ -7,7 +7,6 @@ The value of the linear relaxation is a lower bound, so that the result carries 
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -396,17 +395,7 @@ class _LinearRelaxation:
         return added
 
 
-_PACKAGES = {
-    "scip": ("pyscipopt", "'polyhedge[exact]'"),
-    "gurobi": ("gurobipy", "gurobipy"),
-    "copt": ("coptpy", "coptpy"),
-    "mosek": ("mosek", "mosek"),
-    "glpk_mi": ("cvxopt", "cvxopt"),
-    "cbc": ("cylp", "cylp"),
-    "cplex": ("cplex", "cplex"),
-    "xpress": ("xpress", "xpress"),
-}
-"""The module that each needs, and what installs it."""
+_NAMED = ("scip", "gurobi", "copt", "mosek", "glpk_mi", "cbc", "cplex", "xpress")
 _FINER: dict[str, dict[str, Any]] = {
     "scip": {"scip_params": {"limits/gap": 0.0, "numerics/feastol": SOLVER}},
     "gurobi": {"MIPGap": SOLVER, "MIPGapAbs": SOLVER, "FeasibilityTol": SOLVER, "IntFeasTol": SOLVER, "Threads": 1},
@@ -425,21 +414,14 @@ def check_named(backend: Any) -> None:
     """Raise where CVXPY knows no such solver for integers, or where it is not installed."""
     import cvxpy as cp
 
-    if not isinstance(backend, str) or backend not in _PACKAGES:
-        known = ", ".join(repr(name) for name in ("auto", *_PACKAGES))
+    if backend not in _NAMED:
+        known = ", ".join(repr(name) for name in ("auto", *_NAMED))
         raise ValueError(f"backend must be one of {known}, got {backend!r}.")
-    module, package = _PACKAGES[backend]
-    if backend.upper() in cp.installed_solvers():
-        return
-    if importlib.util.find_spec(module) is None:
+    if backend.upper() not in cp.installed_solvers():
         raise ImportError(
-            f"backend={backend!r} needs {module}, which is not installed. Run: pip install {package}, or use "
-            "backend='auto'."
+            f"backend={backend!r} is not among CVXPY's installed solvers, {', '.join(cp.installed_solvers())}. Install "
+            "its Python package (SCIP: pip install 'polyhedge[exact]'), or use backend='auto'."
         )
-    raise ImportError(
-        f"backend={backend!r} is not among CVXPY's installed solvers, although {module} is there: its version may not "
-        "fit. `cvxpy.installed_solvers()` lists them; or use backend='auto'."
-    )
 
 
 def solve_named(program: ConicProgram, backend: str, options: Mapping[str, Any]) -> Solution:

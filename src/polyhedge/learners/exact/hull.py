@@ -183,9 +183,8 @@ def floors_of_contexts(problem: DecisionProblem, residuals: Array, centers: Arra
     order = np.argsort(np.linalg.norm(residuals - residuals.mean(axis=0), axis=1), kind="stable")
     groups = [order[k :: n_drop + 1] for k in range(n_drop + 1)]
     means = np.array([residuals[group].mean(axis=0) for group in groups])
-    try:
-        low, high = direction_bounds(problem, problem.structure.pieces, "A certificate")
-    except ValueError:  # directions without bounds: the groups one by one
+    low, high = direction_bounds(problem, problem.structure.pieces)
+    if not np.isfinite([low, high]).all():  # the groups one by one
         values = np.min([decide_knowing(problem, centers + mean)[1] for mean in means], axis=0)
         return np.where(np.isnan(values), -np.inf, values)
     low, high = low.min(axis=0), high.max(axis=0)

@@ -28,7 +28,6 @@ from polyhedge.learners.exact.selection import FixedDirectionSearch, SelectionSe
 from polyhedge.learners.samples import LearnResult, Needs, Samples
 from polyhedge.learners.scaling import SampleScaling, standardised
 from polyhedge.learners.starts import check_n_facets, closed, one_sided, simplex, without_noise
-from polyhedge.problems import DecisionProblem
 from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.program import Status
@@ -72,34 +71,11 @@ def lower_bound(
         raise ValueError(
             f"alpha={samples.alpha!r} needs more than {samples.n} residuals. Raise alpha or bring more rows."
         )
-    _check_applies(samples.problem)
-    budget = Budget.of(max_work, time_limit)
-    scaling = SampleScaling.of(samples, each_outcome=True)
-    return scaling.invert_bound(_certify(scaling.apply(samples), tolerance, budget, start))
-
-
-def _certify(samples: Samples, tolerance: float, budget: Budget, start: Mask | None) -> CertifiedBound:
-    began, structure = time.perf_counter(), samples.problem.structure
-    segment = structure.segment
-    if segment is not None:
-        selection = select_on_segment(segment, samples.residuals, samples.centers, samples.rank)
-        if selection is not None:
-            kept, value = selection
-            unit = float(np.ptp(samples.residuals @ np.stack([segment.v0, segment.v1]).T, axis=0).max())
-            detail, seconds = "exact dynamic program over envelopes", time.perf_counter() - began
-            return CertifiedBound(value, value, kept, Status.OPTIMAL, seconds, detail, unit)
-    if structure.has_fixed_directions:
-        return FixedDirectionSearch(samples, tolerance, budget).run(start)
-    return SelectionSearch(samples, tolerance, budget).run(start)
-
-
-def _check_applies(problem: DecisionProblem) -> None:
-    """Raise where mixtures of residuals prove nothing, and name what works instead."""
-    structure = problem.structure
+    structure = samples.problem.structure
     obstacles = {
         "a cost that is neither affine nor a maximum of affine functions of the outcome": not structure.has_pieces,
-        "uncertain_constraints": problem.uncertain_constraints is not None,
-        "outcome_support": problem.outcome_support is not None,
+        "uncertain_constraints": samples.problem.uncertain_constraints is not None,
+        "outcome_support": samples.problem.outcome_support is not None,
         "integer decisions": not structure.is_continuous,
     }
     in_the_way = [name for name, present in obstacles.items() if present]
@@ -107,6 +83,22 @@ def _check_applies(problem: DecisionProblem) -> None:
         raise ValueError(
             f"No certificate is available for {' and '.join(in_the_way)}. The learner Descent works there, without one."
         )
+    budget, scaling = Budget.of(max_work, time_limit), SampleScaling.of(samples, each_outcome=True)
+    return scaling.invert_bound(_certify(scaling.apply(samples), tolerance, budget, start))
+
+
+def _certify(samples: Samples, tolerance: float, budget: Budget, start: Mask | None) -> CertifiedBound:
+    began, segment = time.perf_counter(), samples.problem.structure.segment
+    selection = None
+    if segment is not None:
+        selection = select_on_segment(segment, samples.residuals, samples.centers, samples.rank)
+    if segment is not None and selection is not None:
+        kept, value = selection
+        unit = float(np.ptp(samples.residuals @ np.stack([segment.v0, segment.v1]).T, axis=0).max())
+        detail, seconds = "exact dynamic program over envelopes", time.perf_counter() - began
+        return CertifiedBound(value, value, kept, Status.OPTIMAL, seconds, detail, unit)
+    search = FixedDirectionSearch if samples.problem.structure.has_fixed_directions else SelectionSearch
+    return search(samples, tolerance, budget).run(start)
 
 
 @dataclass(frozen=True)
@@ -149,38 +141,28 @@ class Scenario:
         began = time.perf_counter()
         if self.n_facets is not None:
             check_n_facets(self.n_facets, samples.problem.n_outcomes)
-        bound = lower_bound(
-            samples,
-            self.time_limit,
-            tolerance=self.tolerance,
-            max_work=self.max_work,
-            start=_kept_by_start(samples) if samples.problem.structure.has_pieces else None,
-        )
+        start = None
+        if samples.problem.structure.has_pieces:
+            box = one_sided(samples, 2 * samples.problem.n_outcomes)
+            start = np.asarray(box.contains(samples.residuals, samples.radius(box)))
+        bound = lower_bound(samples, self.time_limit, tolerance=self.tolerance, max_work=self.max_work, start=start)
         shape, trace = facets_of_selection(samples, bound, self.n_facets, self.tolerance)
         shape = closed(samples, shape)
         value = samples.value(shape)
         lower, complaint = below(bound.lower, value, bound.unit)
+        # The selection and its facets may each be off by the tolerance. Few facets may cost more than was possible.
+        is_reached = status_between(lower, value, bound.unit, 2 * self.tolerance) is Status.OPTIMAL
+        status = Status.FINISHED if bound.status is Status.OPTIMAL and not is_reached else bound.status
         return LearnResult(
             set=shape,
             objective=value,
             lower_bound=lower,
-            status=Status.FAILED if complaint else self._status(bound, lower, value),
+            status=Status.FAILED if complaint else status,
             seconds=time.perf_counter() - began,
             trace=trace,
             detail=f"{shape.n_facets} facets from the decisions; {complaint or bound.detail}",
             scores_in="costs",
         )
-
-    def _status(self, bound: CertifiedBound, lower: float, value: float) -> Status:
-        """That of the search; where few facets cost more than it found possible, only that it is finished."""
-        # The selection and its facets may each be off by the tolerance.
-        reached = status_between(lower, value, bound.unit, 2 * self.tolerance)
-        return Status.FINISHED if bound.status is Status.OPTIMAL and reached is not Status.OPTIMAL else bound.status
-
-
-def _kept_by_start(samples: Samples) -> Mask:
-    shape = one_sided(samples, 2 * samples.problem.n_outcomes)
-    return np.asarray(shape.contains(samples.residuals, samples.radius(shape)))
 
 
 def facets_of_selection(

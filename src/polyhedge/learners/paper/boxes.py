@@ -64,45 +64,6 @@ class PcaBox:
 
 
 @dataclass(frozen=True)
-class MinVolume:
-    r"""The paper's ablation "Polyhedron (min size)": the problem is ignored.
-
-    $$\min_{(U, a) \in \text{grid}} \text{vol}\{e : |u_j^\top e| \le R(D_n; U, a)\, a_j\}
-    = \min \prod_j 2 a_j R(D_n; U, a)$$
-
-    Parameters
-    ----------
-    n_angles, n_aspects, max_aspect : int, int, float
-        The grid; see `RotatedBoxGrid`.
-    max_contexts : int
-        Contexts on which the reported objective is computed (it decides nothing).
-    time_limit : float or None
-        Seconds after which the best box so far is returned.
-
-    Examples
-    --------
-    >>> import polyhedge as ph
-    >>> rng = np.random.default_rng(0)
-    >>> residuals, centers = rng.normal(size=(40, 2)), rng.normal(size=(40, 2))
-    >>> samples = ph.learners.Samples(residuals, centers, ph.problems.simplex_linear([0.0, 0.0]), 0.1)
-    >>> bool(MinVolume().learn(samples, random_state=0).set.is_bounded)
-    True
-    """
-
-    needs: ClassVar[Needs] = Needs()
-
-    n_angles: int = 12
-    n_aspects: int = 10
-    max_aspect: float = 4.0
-    max_contexts: int = 300
-    time_limit: float | None = None
-
-    def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
-        """Learn from the learning split only; see `Learner`."""
-        return _best_box(self, samples, box_volume, "volume", random_state)
-
-
-@dataclass(frozen=True)
 class RotatedBoxGrid:
     r"""The learning problem (Step 1 of the paper) over a grid of rotated boxes: our reading of the printed row "Ours".
 
@@ -153,8 +114,34 @@ class RotatedBoxGrid:
         )
 
 
+@dataclass(frozen=True)
+class MinVolume(RotatedBoxGrid):
+    r"""The paper's ablation "Polyhedron (min size)": the problem is ignored.
+
+    $$\min_{(U, a) \in \text{grid}} \text{vol}\{e : |u_j^\top e| \le R(D_n; U, a)\, a_j\}
+    = \min \prod_j 2 a_j R(D_n; U, a)$$
+
+    Parameters are those of `RotatedBoxGrid`; `max_contexts` are for the reported objective, which decides nothing.
+
+    Examples
+    --------
+    >>> import polyhedge as ph
+    >>> rng = np.random.default_rng(0)
+    >>> residuals, centers = rng.normal(size=(40, 2)), rng.normal(size=(40, 2))
+    >>> samples = ph.learners.Samples(residuals, centers, ph.problems.simplex_linear([0.0, 0.0]), 0.1)
+    >>> bool(MinVolume().learn(samples, random_state=0).set.is_bounded)
+    True
+    """
+
+    max_contexts: int | None = 300
+
+    def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
+        """Learn from the learning split only; see `Learner`."""
+        return _best_box(self, samples, box_volume, "volume", random_state)
+
+
 def _best_box(
-    settings: MinVolume | RotatedBoxGrid,
+    settings: RotatedBoxGrid,
     samples: Samples,
     criterion: Callable[[Polyhedron], float],
     name: str,

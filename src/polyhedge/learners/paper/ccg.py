@@ -45,7 +45,7 @@ from polyhedge.learners.paper.model import (
     Contexts,
     ModelRows,
     add_set,
-    direction_bounds,
+    bounded_directions,
     excess_over_selected,
     for_contexts,
 )
@@ -128,12 +128,12 @@ class CCG:
             if getattr(samples.problem, name) is not None:
                 raise ValueError(f"CCG does not apply to problems with {name}. Use Descent.")
         samples, about = for_contexts(samples, self.contexts, random_state)
-        limits = _Limits(self.tolerance, self.max_iterations, Budget.of(self.max_work, self.time_limit))
+        budget = Budget.of(self.max_work, self.time_limit)
         if self.as_printed:
             check_n_facets(self.n_facets, samples.problem.n_outcomes)
-            run = _learn_as_printed(samples, limits, self.n_facets)
+            run = _learn_as_printed(samples, self, budget)
         else:
-            run = _Valid(samples, limits).run()
+            run = _Valid(samples, self, budget).run()
         shape = closed(samples, samples.normalised(run.shape))
         value = samples.value(shape)
         lower, complaint = below(run.lower_bound, value, run.unit)
@@ -146,14 +146,6 @@ class CCG:
             trace=run.trace,
             detail=f"objective and bound for {about}; {complaint or run.detail}",
         )
-
-
-class _Limits(NamedTuple):
-    """When to stop: at zeta - eta <= tolerance, after so many iterations, or when the budget is spent."""
-
-    tolerance: float
-    max_iterations: int
-    budget: Budget
 
 
 class _RunResult(NamedTuple):
@@ -183,21 +175,21 @@ class _Planned:
 class _Valid:
     """Conditional cuts; the master's value is a lower bound."""
 
-    def __init__(self, samples: Samples, limits: _Limits) -> None:
-        self.samples, self.problem, self.limits = samples, samples.problem, limits
+    def __init__(self, samples: Samples, settings: CCG, budget: Budget) -> None:
+        self.samples, self.problem, self.settings, self.budget = samples, samples.problem, settings, budget
         self.master, self.unit = Master(samples), 0.0
 
     def run(self) -> _RunResult:
-        limits, trace = self.limits, list[float]()
+        settings, budget, trace = self.settings, self.budget, list[float]()
         best = self._first_plan()
         # Where residuals cannot differ in cost, all selections cost the same, and no master is needed.
         lower = best.value if self.problem.structure.has_pieces and not self.unit else -np.inf
-        allowed = limits.tolerance * self.unit
-        while best.value - lower > allowed and len(trace) < limits.max_iterations and not limits.budget.is_over:
+        allowed = settings.tolerance * self.unit
+        while best.value - lower > allowed and len(trace) < settings.max_iterations and not budget.is_over:
             rows = ModelRows()
             t = rows.columns(self.samples.n, 0.0, 1.0, integer=True)
             rows.at_most(t, -np.ones(len(t)), -float(self.samples.rank))
-            answer = self.master.solve(rows, t, limits.budget)
+            answer = self.master.solve(rows, t, budget)
             if not answer.solution.status.has_solution:
                 break
             lower = max(lower, answer.solution.value - answer.solution.gap)
@@ -206,7 +198,7 @@ class _Valid:
                 plans.append(self._plan(answer.z, self._least_harmful(answer.z, answer.levels)))
             best = min([best, *plans], key=lambda plan: plan.value)
             trace.append(best.value)
-        status = status_at(best.value - lower, self.unit, limits.tolerance)
+        status = status_at(best.value - lower, self.unit, settings.tolerance)
         detail = f"{len(trace)} iterations, {len(self.master.cuts)} scenarios, bound valid for every convex set"
         return _RunResult(self._shape(best), lower, status, tuple(trace), detail, self.unit)
 
@@ -251,7 +243,7 @@ class _Valid:
         """The adversary: a cut for every context whose cost over the hull exceeds its level."""
         worst = self._worst_points(answer.z, selected)
         for i, (value, cut) in enumerate(worst):
-            if value > answer.levels[i] + 0.1 * self.limits.tolerance * self.unit:
+            if value > answer.levels[i] + 0.1 * self.settings.tolerance * self.unit:
                 self.master.cuts.append(cut)
         return _Planned(answer.z, selected, np.array([value for value, _ in worst]))
 
@@ -333,7 +325,7 @@ def _few_weights(E: Array, weights: Array) -> Array:
     return np.asarray(basic / basic.sum())
 
 
-def _learn_as_printed(samples: Samples, limits: _Limits, n_facets: int) -> _RunResult:
+def _learn_as_printed(samples: Samples, settings: CCG, budget: Budget) -> _RunResult:
     r"""Algorithm 1 with the master as printed: every scenario stays inside the set.
 
     $$\min_{W, q, z, t, \eta}\ \eta \quad\text{s.t.}\quad g(z, \hat f + e^h) \le \eta,\ W e^h \le q\ \text{for all } h,
@@ -349,22 +341,26 @@ def _learn_as_printed(samples: Samples, limits: _Limits, n_facets: int) -> _RunR
     master, scenarios = Master(samples), [np.zeros(samples.problem.n_outcomes)]
     unit = abs(samples.value(shape) - samples.nominal_cost)
     status, trace = Status.STOPPED_EARLY, list[float]()
-    while len(trace) < limits.max_iterations and not limits.budget.is_over:
+    while len(trace) < settings.max_iterations and not budget.is_over:
         rows = ModelRows()
         points = (np.array(scenarios) - units.middle) / units.scale
         reach = far * len(units.scale) + float(np.abs(points[0]).sum())
-        columns = add_set(rows, units.residuals, samples.rank, n_facets, reach)
-        for e, k in product(points, range(n_facets)):
+        columns = add_set(rows, units.residuals, samples.rank, settings.n_facets, reach)
+        for e, k in product(points, range(settings.n_facets)):
             rows.at_most([*columns.W[k], columns.q[k]], [*e, -1.0], 0.0)
         master.cuts = [Cut(i, e) for i in range(len(samples.centers)) for e in scenarios]
-        answer = master.solve(rows, columns.t, limits.budget)
+        answer = master.solve(rows, columns.t, budget)
         if not answer.solution.status.has_solution:
             break
         W = answer.x[columns.W] / units.scale
         shape = Polyhedron.from_halfspaces(W, answer.x[columns.q] + W @ units.middle)
-        worst = _printed_worst(samples, answer.z, shape, box)
+        both = Polyhedron(np.vstack([shape.W, box.W]), np.concatenate([shape.b, box.b]))
+        worst = []
+        for z, center in zip(answer.z, samples.centers, strict=True):
+            case = Adversary(samples.problem, both, 0.0, center).worst_case(z)
+            worst.append((case.value, case.outcome - center))
         trace.append(float(np.mean([value for value, _ in worst])))
-        if trace[-1] - float(answer.levels.mean()) <= limits.tolerance * unit:
+        if trace[-1] - float(answer.levels.mean()) <= settings.tolerance * unit:
             status = Status.OPTIMAL
             break
         fresh = [e for (value, e), level in zip(worst, answer.levels, strict=True) if value > level]
@@ -373,16 +369,6 @@ def _learn_as_printed(samples: Samples, limits: _Limits, n_facets: int) -> _RunR
         scenarios += fresh
     detail = f"printed master, {len(trace)} iterations: zeta - eta certifies the decision, not the set"
     return _RunResult(shape, -np.inf, status, tuple(trace), detail)
-
-
-def _printed_worst(samples: Samples, z: Array, shape: Polyhedron, box: Polyhedron) -> list[tuple[float, Array]]:
-    """The printed subproblem around each prediction, within the far box."""
-    both = Polyhedron(np.vstack([shape.W, box.W]), np.concatenate([shape.b, box.b]))
-    cases = []
-    for z_i, center in zip(z, samples.centers, strict=True):
-        worst = Adversary(samples.problem, both, 0.0, center).worst_case(z_i)
-        cases.append((worst.value, worst.outcome - center))
-    return cases
 
 
 @dataclass
@@ -469,7 +455,7 @@ class _PieceCosts(_Costs):
 
     def __init__(self, samples: Samples, pieces: Pieces) -> None:
         self.problem, self.pieces = samples.problem, pieces
-        low, high = direction_bounds(samples.problem, pieces, "CCG")
+        low, high = bounded_directions(samples.problem, pieces, "CCG")
         self.M = excess_over_selected(samples.residuals, low, high, samples.rank)
         self.reach = float(self.M.max())
 
@@ -544,5 +530,5 @@ def _corners(problem: DecisionProblem) -> Array:
     axes = np.eye(problem.n_decisions)[None]
     d = problem.n_decisions
     as_pieces = Pieces(Q=axes, q=np.zeros((1, d)), p=np.zeros((1, d)), c=np.zeros(1))
-    low, high = direction_bounds(problem, as_pieces, "CCG")
+    low, high = bounded_directions(problem, as_pieces, "CCG")
     return np.array(list(product(*zip(low[0], high[0], strict=True))))

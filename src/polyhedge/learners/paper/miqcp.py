@@ -18,14 +18,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from polyhedge._support.validation import Array, Indices
+from polyhedge._support.validation import Array
 from polyhedge.learners.exact.bound import below
 from polyhedge.learners.paper.model import (
     CentredResiduals,
     Contexts,
     ModelRows,
     add_set,
-    direction_bounds,
+    bounded_directions,
     excess_over_selected,
     for_contexts,
     solve_with_fixed,
@@ -80,25 +80,22 @@ class MIQCP:
 
     Notes
     -----
-    *Normalisation.* Residuals are standardised; r = 0 (otherwise b and r move together). A facet and its multiplier
-    rescale each other. "facets": every row of W has largest absolute entry 1, by binaries that name that entry and its
-    sign, and facets are ordered by their first entry. "multipliers": $1^\top\lambda = 1$, which leaves the set that
-    costs least, since the half-space along $Q^\top z$ has the multiplier 1.
+    *Normalisation.* Residuals are standardised, and r = 0. A facet and its multiplier rescale each other. "facets": a
+    row of W has largest absolute entry 1, by binaries that name that entry and its sign, and facets are ordered by
+    their first entry. "multipliers": $1^\top\lambda = 1$; the half-space along $Q^\top z$ has the multiplier 1.
 
-    *Bounds.* A facet that touches a selected residual has $|b_k| \le \max_j |\epsilon_j|_1$ times its largest entry,
-    and moving it there never raises the cost. Entries of W ("multipliers") or multipliers ("facets", where entries lie
-    in [-1, 1]) are at most `multiplier_bound` times the largest entry that a cost direction can have. This excludes
-    only polyhedra whose worst case lies at a very sharp vertex (below about 15 degrees for the default 4).
+    *Bounds.* A facet that touches a selected residual has $|b_k| \le \max_j |\epsilon_j|_1$ times its largest entry.
+    Entries of W ("multipliers") or multipliers ("facets") are at most `multiplier_bound` times the largest entry of a
+    cost direction, which excludes only polyhedra whose worst case lies at a very sharp vertex (below about 15 degrees
+    for the default 4).
 
     *Big M.* If sample j is dropped, one of the n - c_n + 1 samples nearest to it is not. So M_j is the
-    (n - c_n + 1)-th smallest $|\epsilon_j - \epsilon_i|_1$, and correspondingly, over the box of cost directions,
-    for the aggregated rows.
+    (n - c_n + 1)-th smallest $|\epsilon_j - \epsilon_i|_1$; likewise, over the box of cost directions, for the
+    aggregated rows.
 
-    *What is certified.* The solver's dual bound is one for this model: K facets within the bounds above and the
-    contexts named in `detail`. It holds for every set that covers c_n residuals where the half-spaces along the
-    cost's directions $Q_l z_i + q_l$, which attain the least cost, are among the model's sets: with a facet for
-    each piece of each context (for one context and a cost affine in u, one) and `multiplier_bound` at least 1.
-    Only then is it the `lower_bound` of the result; else it stands in `detail`.
+    *What is certified.* The solver's dual bound is one for this model. It holds for every set that covers c_n residuals
+    where the model has a facet for each piece of each context (for one context and a cost affine in u, one) and
+    `multiplier_bound` is at least 1. Only then is it the `lower_bound` of the result; else it stands in `detail`.
 
     Examples
     --------
@@ -128,7 +125,13 @@ class MIQCP:
         pieces = _supported_pieces(samples.problem)
         available_backend(self.backend)
         every, (samples, about) = samples, for_contexts(samples, self.contexts, random_state)
-        self._check_normalisation(samples.n_contexts, len(pieces))
+        if self.normalisation not in ("facets", "multipliers"):
+            raise ValueError(f"normalisation must be 'facets' or 'multipliers', got {self.normalisation!r}.")
+        if self.normalisation == "multipliers" and (samples.n_contexts, len(pieces)) != (1, 1):
+            raise ValueError(
+                "normalisation='multipliers' is for one context and a cost affine in the outcome, got "
+                f"{samples.n_contexts} context(s) and {len(pieces)} piece(s): facets share one scale. Use 'facets'."
+            )
         model = _Model(self, samples, pieces)
         start = _best_start(model, every)
         nominal = samples.nominal_cost
@@ -145,15 +148,6 @@ class MIQCP:
         )
         solution = replace(solution, value=solution.value + nominal, lower_bound=solution.lower_bound + nominal)
         return self._result(model, start, solution, about, began)
-
-    def _check_normalisation(self, n_contexts: int, n_pieces: int) -> None:
-        if self.normalisation not in ("facets", "multipliers"):
-            raise ValueError(f"normalisation must be 'facets' or 'multipliers', got {self.normalisation!r}.")
-        if self.normalisation == "multipliers" and (n_contexts, n_pieces) != (1, 1):
-            raise ValueError(
-                "normalisation='multipliers' is for one context and a cost affine in the outcome, got "
-                f"{n_contexts} context(s) and {n_pieces} piece(s): facets share one scale. Use 'facets'."
-            )
 
     def _result(
         self,
@@ -174,7 +168,9 @@ class MIQCP:
         unit = abs(values[best] - samples.nominal_cost)
         bound, complaint = below(solution.lower_bound, values[best], unit)
         words = complaint or solution.detail
-        if not complaint and not self._proves_for_all_sets(samples, model.pieces):
+        n_directions = len(model.pieces) * (1 if model.pieces.directions_are_fixed else samples.n_contexts)
+        proves_for_all_sets = self.n_facets >= n_directions and self.multiplier_bound >= 1  # see Notes
+        if not complaint and not proves_for_all_sets:
             bound, words = -np.inf, f"{words}; none of the model's sets costs less than {solution.lower_bound:.9g}"
         if not solution.status.has_solution:
             logger.warning("MIQCP returns its start: %s", solution.detail)
@@ -187,11 +183,6 @@ class MIQCP:
             trace=tuple(values),
             detail=f"objective and bound for {about}, {self.n_facets} facets; {words}",
         )
-
-    def _proves_for_all_sets(self, samples: Samples, pieces: Pieces) -> bool:
-        """Whether the cheapest set of all is one of the model's: see Notes."""
-        n_directions = len(pieces) * (1 if pieces.directions_are_fixed else samples.n_contexts)
-        return self.n_facets >= n_directions and self.multiplier_bound >= 1
 
 
 def _supported_pieces(problem: DecisionProblem) -> Pieces:
@@ -242,7 +233,7 @@ class _Model:
         self.samples, self.pieces = samples, pieces
         self.K, self.d, self.L = settings.n_facets, samples.problem.n_outcomes, len(pieces)
         self.standard, self.middle, self.scale = CentredResiduals.of(samples.residuals)
-        low, high = direction_bounds(samples.problem, pieces, "MIQCP")
+        low, high = bounded_directions(samples.problem, pieces, "MIQCP")
         self.low, self.high = low * self.scale, high * self.scale
         reach = max(float(np.abs(self.low).max()), float(np.abs(self.high).max()))
         self.has_free_facets = settings.normalisation == "multipliers"
@@ -280,13 +271,11 @@ class _Model:
             else:
                 rows.add_cost([*v, *z], weight * np.array([1.0, *slope]), weight * constant)
             if aggregated:
-                self._add_aggregated(z, v, Q, q, piece)
-
-    def _add_aggregated(self, z: Indices, v: Indices, Q: Array, q: Array, piece: int) -> None:
-        low, high = self.low[piece][None], self.high[piece][None]
-        M = excess_over_selected(self.standard, low, high, self.samples.rank)
-        for delta, t, m in zip(self.standard, self.set.t, M, strict=True):
-            self.rows.at_most([*z, *v, t], [*(delta @ Q), -1.0, m], m - float(delta @ q))
+                M = excess_over_selected(
+                    self.standard, self.low[piece][None], self.high[piece][None], self.samples.rank
+                )
+                for delta, t, m in zip(self.standard, self.set.t, M, strict=True):
+                    rows.at_most([*z, *v, t], [*(delta @ Q), -1.0, m], m - float(delta @ q))
 
     def shape_of(self, x: Array) -> Polyhedron:
         """The facets that carry multipliers, moved to the selected residuals, in the units of the data."""

@@ -20,7 +20,8 @@ from polyhedge.calibration import conformal_radius
 from polyhedge.learners.samples import Samples, standard_deviations
 from polyhedge.problems import DecisionProblem, Pieces
 from polyhedge.solvers.bilinear import BilinearProgram
-from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status
+from polyhedge.solvers.linear import LinearSolver
+from polyhedge.solvers.program import Cone, ConicProgram, Solution
 from polyhedge.solvers.solve import solve
 
 Contexts = str | int | Sequence[int] | Indices | None
@@ -102,53 +103,57 @@ def excess_over_selected(residuals: Array, low: Array, high: Array, rank: int) -
     return np.maximum(M, 0.0)
 
 
-def direction_bounds(problem: DecisionProblem, pieces: Pieces, learner: str) -> tuple[Array, Array]:
-    """Bounds (n_pieces, d) of the cost directions Q_l z + q_l over Z, by linear programs."""
-    base, z = problem.feasible.program, problem.feasible.z_columns
+def direction_bounds(problem: DecisionProblem, pieces: Pieces) -> tuple[Array, Array]:
+    """Bounds (n_pieces, d) of the cost directions Q_l z + q_l over Z; infinite where a solver finds no end."""
+    z, base = problem.feasible.z_columns, problem.feasible.program
+    base = replace(base, c=np.zeros_like(base.c), P=None, offset=0.0)
+    warm = LinearSolver(base) if base.is_linear and not len(base.integer) else None
+
+    def highest(slope: Array) -> float:
+        if warm is not None:
+            warm.change_costs(z, -slope)
+            solution = warm.solve()
+        else:
+            costs = np.zeros_like(base.c)
+            costs[z] = -slope
+            solution = solve(replace(base, c=costs))
+        return solution.gap - solution.value if solution.status.has_solution else np.inf
+
     low, high = pieces.q.copy(), pieces.q.copy()
     # Costs with many pieces have few distinct slopes.
     slopes, which = np.unique(pieces.Q.reshape(-1, pieces.Q.shape[2]), axis=0, return_inverse=True)
     which = which.reshape(low.shape)
     for k in np.flatnonzero(slopes.any(axis=1)):
-        for sign, bound in ((1.0, low), (-1.0, high)):
-            c = np.zeros(len(base.c))
-            c[z] = sign * slopes[k]
-            solution = solve(replace(base, c=c, P=None, offset=0.0))
-            if solution.status is not Status.OPTIMAL:
-                raise ValueError(
-                    f"{learner} needs a bounded feasible set: the cost's slope in outcome "
-                    f"{int(np.argwhere(which == k)[0, 1])} is {solution.status}. Add bounds to the decision, or use "
-                    "Descent."
-                )
-            bound[which == k] += sign * solution.value
+        low[which == k] -= highest(-slopes[k])
+        high[which == k] += highest(slopes[k])
+    return low, high
+
+
+def bounded_directions(problem: DecisionProblem, pieces: Pieces, learner: str) -> tuple[Array, Array]:
+    """As `direction_bounds`; an error where a direction has no bound."""
+    low, high = direction_bounds(problem, pieces)
+    if not np.isfinite([low, high]).all():
+        raise ValueError(f"{learner} needs a bounded feasible set. Add bounds to the decision, or use Descent.")
     return low, high
 
 
 def for_contexts(samples: Samples, contexts: Contexts, random_state: Any) -> tuple[Samples, str]:
     """The samples with the predictions that a model plans for, and what these are in words."""
-    chosen, about = _chosen(contexts, samples.centers, random_state)
-    samples = replace(samples, centers=chosen)
     conformal_radius(np.zeros(samples.n), samples.alpha)  # too few samples for alpha are an error here, not in a model
-    return samples, about
-
-
-def _chosen(contexts: Contexts, centers: Array, random_state: Any) -> tuple[Array, str]:
-    n = len(centers)
+    centers, n = samples.centers, len(samples.centers)
     if contexts is None:
-        return centers, f"all {n} contexts"
-    if isinstance(contexts, str):
-        if contexts != "mean":
-            raise ValueError(f"contexts must be 'mean', a number, indices or None, got {contexts!r}.")
-        return centers.mean(axis=0)[None], "the mean prediction"
+        return samples, f"all {n} contexts"
+    if isinstance(contexts, str) and contexts == "mean":
+        return replace(samples, centers=centers.mean(axis=0)[None]), "the mean prediction"
     if isinstance(contexts, (int, np.integer)):
         if not 1 <= contexts <= n:
             raise ValueError(f"contexts must be between 1 and the {n} learning samples, got {contexts}.")
-        rng = np.random.default_rng(random_state)
-        return centers[np.sort(rng.choice(n, size=contexts, replace=False))], f"{contexts} random contexts"
-    chosen = np.asarray(contexts)
-    if chosen.ndim != 1 or chosen.dtype.kind not in "iu" or not len(chosen):
+        rows = np.sort(np.random.default_rng(random_state).choice(n, size=contexts, replace=False))
+        return replace(samples, centers=centers[rows]), f"{contexts} random contexts"
+    rows = np.asarray(contexts)
+    if rows.ndim != 1 or rows.dtype.kind not in "iu" or not len(rows):
         raise ValueError(f"contexts must be 'mean', a number, indices or None, got {contexts!r}.")
-    return centers[chosen], f"{len(chosen)} given context(s)"
+    return replace(samples, centers=centers[rows]), f"{len(rows)} given context(s)"
 
 
 class ModelRows:

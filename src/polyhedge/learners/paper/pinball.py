@@ -7,27 +7,20 @@ Each step samples a minibatch, finds the worst outcomes of the current set, take
 and projects.
 
 **Why not the printed step 5.** It takes a subgradient of $g(z, y^\ell) + \gamma\hat L(\theta, r)$ with the worst
-outcome $y^\ell$ held fixed. The cost then depends on z alone: its derivative in $\theta$ and in r is 0, and the set
-would learn from the pinball loss only, which knows nothing of the decision. The objective above it, (23) in the paper,
-has the maximum itself. So this module differentiates the maximum: by the envelope theorem, with the multipliers
-$\lambda_i$ of the facets at the worst residual $e_i$, the cost has the derivatives $1^\top\lambda_i$ in r, $-\lambda_i$
-in b and $-\lambda_i e_i^\top$ in W (`surrogate_gradient`).
+outcome $y^\ell$ held fixed. The derivative of the cost in $\theta$ and r is then 0, and the set would learn from the
+pinball loss only. The objective above it, (23) in the paper, has the maximum itself, and this module differentiates
+that (`surrogate_gradient`).
 
-What the paper leaves open: $\Theta$ are the unit rows (without a normalisation the penalty has no meaning), and the
-projection divides each row of W by its norm; every context of the learning split has a decision of its own, stepped
-when the minibatch contains it.
+What the paper leaves open: $\Theta$ are the unit rows, and the projection divides each row of W by its norm; every
+context of the learning split has a decision of its own, stepped when the minibatch contains it.
 
-**Far facets.** The paper asks for normals that positively span the space, so that the set is bounded. Nothing in the
-algorithm keeps them so, and a set that is open towards outcomes that cannot hurt costs less. A fixed far box keeps the
-worst outcome finite meanwhile, and far facets close the learned set. How far they lie is a constant of this library.
-It decides the volume of such a set and no decision, so that the study reports the volume within the hull of the
-residuals next to the volume.
+**Far facets.** The paper asks for normals that positively span the space, and nothing in the algorithm keeps them so. A
+fixed far box keeps the worst outcome finite meanwhile, and far facets close the learned set. Their distance is a
+constant of this library: it decides the volume of such a set and no decision.
 
 The surrogate is biased: stationarity in r makes the coverage of its own r equal to
-$\tau_n - \text{mean}(1^\top\lambda) / \gamma$, with $\lambda$ the multipliers of the facets. The learned shape is
-therefore scored, and returned, at the conformal radius of the learning split. A lower surrogate need not be a
-lower true objective: longer runs or longer steps often end in a worse set, which is why the starts are compared
-by the true objective.
+$\tau_n - \text{mean}(1^\top\lambda) / \gamma$, with $\lambda$ the multipliers of the facets. So the learned shape is
+scored, and returned, at the conformal radius of the learning split, and the starts are compared by the true objective.
 """
 
 from __future__ import annotations
@@ -48,7 +41,7 @@ from polyhedge._support.validation import Array, Indices, check_count
 from polyhedge.learners.samples import LearnResult, Needs, Samples, standard_deviations
 from polyhedge.learners.scaling import standardised
 from polyhedge.learners.starts import axis_box, both_sides, check_n_facets, closed, one_sided, pca_box
-from polyhedge.problems import DecisionProblem, NoSolutionError
+from polyhedge.problems import NoSolutionError
 from polyhedge.problems.feasible_set import FeasibleProgram, quadratic_cost
 from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron
@@ -110,14 +103,7 @@ class Pinball:
     @standardised(each_outcome=False)
     def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
         """Learn from the learning split only; see `Learner`."""
-        self._check(samples.problem)
-        d = samples.problem.n_outcomes
-        n_facets = max(4, 2 * d) if self.n_facets is None else self.n_facets
-        check_n_facets(n_facets, d)
-        run = _Run(self, samples, np.random.default_rng(random_state))
-        return run.from_starts(pinball_starts(samples, n_facets, self.n_starts, run.rng))
-
-    def _check(self, problem: DecisionProblem) -> None:
+        problem, d = samples.problem, samples.problem.n_outcomes
         for name in ("n_steps", "batch_size", "n_starts", "max_contexts"):
             check_count(getattr(self, name), name, minimum=1)
         for name in ("penalty", "step_size"):
@@ -132,6 +118,10 @@ class Pinball:
             reason = "continuous decisions, because it projects onto Z"
         if reason:
             raise ValueError(f"Pinball needs {reason}. Use Descent, which takes every problem.")
+        n_facets = max(4, 2 * d) if self.n_facets is None else self.n_facets
+        check_n_facets(n_facets, d)
+        run = _Run(self, samples, np.random.default_rng(random_state))
+        return run.from_starts(pinball_starts(samples, n_facets, self.n_starts, run.rng))
 
 
 def pinball_starts(samples: Samples, n_facets: int, n_starts: int, rng: np.random.Generator) -> list[Polyhedron]:
@@ -199,7 +189,7 @@ class _Run:
 
     def descend(self, start: Polyhedron) -> list[PinballState]:
         """The last iterate and the mean over the last quarter of the steps."""
-        settings, samples = self.settings, self.samples
+        settings, samples, limit = self.settings, self.samples, self.settings.time_limit
         state = self.state = self._first(start)
         far = far_box(samples)
         scale = float(standard_deviations(samples.residuals.reshape(-1, 1))[0])
@@ -207,7 +197,8 @@ class _Run:
         width = float(np.ptp(state.z, axis=0).max()) or float(np.abs(state.z).max()) or 1.0
         tail, size = list[PinballState](), 0.0
         for t in range(settings.n_steps):
-            if self._out_of_time():
+            self.stopped = limit is not None and time.perf_counter() - self.began > limit
+            if self.stopped:
                 break
             batch = self.rng.choice(samples.n, min(settings.batch_size, samples.n), replace=False)
             gradient = surrogate_gradient(samples, state, batch, settings.penalty, far)
@@ -252,11 +243,6 @@ class _Run:
         if value < self.best_value or self.best is None:
             self.best, self.best_value = shape, value
             self.own_coverage = float(state.shape.contains(self.samples.residuals, state.r).mean())
-
-    def _out_of_time(self) -> bool:
-        limit = self.settings.time_limit
-        self.stopped = limit is not None and time.perf_counter() - self.began > limit
-        return self.stopped
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,7 @@ def fitted(task: str, guarantee: str, folder: Path) -> Any:
         problem, rows = TASKS[task]
         learner = None
         if guarantee == "outcome" and task in FACETS:
-            learner = ph.learners.Descent(FACETS[task], n_steps=2, starts=("one-sided",), max_contexts=20)
+            learner = ph.learners.Descent(FACETS[task], n_steps=2, max_contexts=20)
         chosen = ph.RobustDecider(problem(), None, alpha=ALPHA, guarantee=guarantee, learner=learner, random_state=0)
         chosen.fit(*rows()).save(path)
     return ph.load(path)
