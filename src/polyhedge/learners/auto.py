@@ -15,7 +15,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -196,7 +196,7 @@ class _CrossFit:
 
     def _cross_validated(self, names: Sequence[str], n_folds: int, n_penalties: float) -> Selection:
         def penalty(name: str, simplest: float) -> float:
-            premium = max(simplest - self._nominal(), 0.0) if np.isfinite(simplest) else 0.0
+            premium = max(simplest - self._nominal, 0.0) if np.isfinite(simplest) else 0.0
             return _COMPLEXITY[name] * n_penalties * self.share * premium
 
         return cross_validated({name: name for name in names}, self.fitted, self._cost, self.folds[:n_folds], penalty)
@@ -231,12 +231,13 @@ class _CrossFit:
         costs = [samples.cost_at(shape, radius, rows) for shape, rows in zip(shapes, contexts, strict=True)]
         return float(np.average(costs, weights=[len(fold) for fold in folds]))
 
+    @cached_property
     def _nominal(self) -> float:
         rows = np.unique(np.concatenate(self.contexts))
         return float(np.nanmean(decide_knowing(self.samples.problem, self.samples.centers[rows])[1]))
 
     def _reason(self, selection: Selection) -> str:
-        scores, nominal = selection.scores, self._nominal()
+        scores, nominal = selection.scores, self._nominal
         least = min(scores, key=lambda name: scores[name])
         words = "cross-fitted premiums: " + ", ".join(f"{name} {cost - nominal:.4g}" for name, cost in scores.items())
         if scores[least] < scores[selection.chosen]:

@@ -48,6 +48,9 @@ class Ball(Shape):
     norm: float
     center: Array
 
+    has_support_formula = True
+    is_round = True
+
     def __init__(self, n_outcomes: int, norm: float = 2, center: ArrayLike | None = None) -> None:
         if n_outcomes < 1:
             raise ValueError(f"n_outcomes must be at least 1, got {n_outcomes}.")
@@ -56,16 +59,6 @@ class Ball(Shape):
         object.__setattr__(self, "n_outcomes", int(n_outcomes))
         object.__setattr__(self, "norm", norm)
         object.__setattr__(self, "center", as_center(center, n_outcomes))
-
-    @property
-    def has_support_formula(self) -> bool:
-        """Always True."""
-        return True
-
-    @property
-    def is_round(self) -> bool:
-        """Always True: of the unit ball of its norm."""
-        return True
 
     def volume(self, radius: float, *, rng: np.random.Generator | None = None, n_samples: int = N_SAMPLES) -> Volume:
         r"""$r^d$ times $2^d/d!$, $\pi^{d/2}/\Gamma(d/2+1)$ or $2^d$ for the norms 1, 2 and inf; exact."""

@@ -40,6 +40,8 @@ class Box(Shape):
     scale: Array
     center: Array
 
+    has_support_formula = True
+
     def __init__(self, scale: ArrayLike, center: ArrayLike = 0.0) -> None:
         scale = frozen(as_finite(scale, "scale", ndim=1))
         if not len(scale) or scale.min() <= 0:
@@ -54,11 +56,6 @@ class Box(Shape):
     def n_outcomes(self) -> int:
         """Dimension d of the residuals."""
         return len(self.scale)
-
-    @property
-    def has_support_formula(self) -> bool:
-        """Always True."""
-        return True
 
     def volume(self, radius: float, *, rng: np.random.Generator | None = None, n_samples: int = N_SAMPLES) -> Volume:
         r"""$\prod_j 2 r s_j$, exact."""

@@ -43,6 +43,9 @@ class Ellipsoid(Shape):
     shape: Array
     center: Array
 
+    has_support_formula = True
+    is_round = True
+
     def __init__(self, shape: ArrayLike, center: ArrayLike | None = None) -> None:
         object.__setattr__(self, "shape", _as_positive_definite(shape))
         object.__setattr__(self, "center", as_center(center, len(self.shape)))
@@ -75,16 +78,6 @@ class Ellipsoid(Shape):
     def L(self) -> Array:
         """Lower Cholesky factor (d, d) of `shape`."""
         return np.asarray(np.linalg.cholesky(self.shape), dtype=np.float64)
-
-    @property
-    def has_support_formula(self) -> bool:
-        """Always True."""
-        return True
-
-    @property
-    def is_round(self) -> bool:
-        """Always True."""
-        return True
 
     def volume(self, radius: float, *, rng: np.random.Generator | None = None, n_samples: int = N_SAMPLES) -> Volume:
         r"""$\det(L)$ times the volume of the l_2 ball of that radius, exact."""

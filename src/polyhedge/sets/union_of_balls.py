@@ -46,6 +46,8 @@ class UnionOfBalls(Shape):
 
     anchors: Array
 
+    has_support_formula = True
+
     def __init__(self, anchors: ArrayLike) -> None:
         rows = as_finite(anchors, "anchors", ndim=2)
         if not rows.size:
@@ -56,11 +58,6 @@ class UnionOfBalls(Shape):
     def n_outcomes(self) -> int:
         """Dimension d of the residuals."""
         return int(self.anchors.shape[1])
-
-    @property
-    def has_support_formula(self) -> bool:
-        """Always True."""
-        return True
 
     @property
     def parts(self) -> tuple[Ball, ...]:

@@ -154,7 +154,8 @@ def _ask_child(question: dict[str, Any], patience: float | None) -> dict[str, An
         answer: dict[str, Any] = pickle.loads(reply)
         return answer
     tail, code = errors.decode(errors="replace").strip().splitlines()[-1:], child.returncode
-    ending = f"ended with exit code {code}" if code >= 0 else f"crashed ({signal.Signals(-code).name})"
+    name = {-each: each.name for each in signal.Signals}.get(code, f"signal {-code}")
+    ending = f"ended with exit code {code}" if code >= 0 else f"crashed ({name})"
     return _failure("; ".join([f"the solver's process {ending}", *tail]))
 
 

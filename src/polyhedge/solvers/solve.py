@@ -223,10 +223,7 @@ def check_cones(program: ConicProgram) -> None:
 
 def relaxed(program: ConicProgram, time_limit: float | None) -> Solution:
     """The solution without integrality."""
-    continuous = replace(program, integer=np.zeros(0, dtype=np.int64))
-    if continuous.is_linear:
-        return LinearSolver(continuous, time_limit=time_limit).solve()
-    return solve_conic(continuous, time_limit=time_limit)
+    return solve(replace(program, integer=np.zeros(0, dtype=np.int64)), time_limit=time_limit)
 
 
 def _by_tangents(program: ConicProgram, time_limit: float | None, max_nodes: int | None) -> Solution:
