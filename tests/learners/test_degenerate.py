@@ -196,21 +196,6 @@ def test_a_set_for_decisions_that_no_outcome_matters_to_costs_what_they_cost():
         assert result.gap == pytest.approx(0.0, abs=1e-9)
 
 
-@pytest.mark.parametrize("unit", [1e-6, 1e6])
-def test_a_quadratic_cost_is_learned_alike_in_all_units(unit):
-    rng = np.random.default_rng(3)
-    residuals, centers = rng.normal(size=(12, 3)), rng.normal(size=(12, 3))
-
-    def learned(unit):
-        problem = write(lambda z, u: u @ z + 0.1 * unit * cp.sum_squares(z), simplex, d=3)
-        return Scenario().learn(Samples(unit * residuals, unit * centers, problem, ALPHA))
-
-    here, there = learned(1.0), learned(unit)
-    assert there.status is here.status
-    assert there.objective / unit == pytest.approx(here.objective, abs=1e-5)
-    assert there.lower_bound / unit == pytest.approx(here.lower_bound, abs=1e-5)
-
-
 def test_columns_that_do_not_vary_take_the_scale_of_the_others():
     values = np.column_stack([np.full(7, 0.1), np.arange(7.0)])
     assert standard_deviations(values) == pytest.approx([2.0, 2.0])

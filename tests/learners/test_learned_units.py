@@ -153,13 +153,6 @@ def test_a_descent_learns_the_same_set_in_all_units_and_wherever_outcomes_lie(ma
         assert learned(**units) == pytest.approx(usual, abs=1e-6)
 
 
-def test_a_descent_reports_what_its_set_covers_and_costs() -> None:
-    samples = samples_in(two_budgets, 5)
-    result = ph.learners.Descent(n_steps=20).learn(samples, 0)
-    assert samples.radius(result.set) == pytest.approx(0.0, abs=1e-9)
-    assert result.objective == pytest.approx(samples.value(result.set), abs=1e-9)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [two_budgets, three_parts, needs])
 def test_whole_fits_of_sets_are_the_same_in_all_units_and_wherever_outcomes_lie(make: Make) -> None:

@@ -130,19 +130,6 @@ def test_the_size_limit_of_gurobi_s_free_licence_is_told():
     assert result.set.is_bounded
 
 
-@pytest.mark.parametrize("name", ["linear", pytest.param("quadratic", marks=pytest.mark.slow)])
-def test_miqcp_without_aggregated_rows_brackets_the_same_optimum(name):
-    pytest.importorskip("pyscipopt")
-    residuals, centers = learning_data(5)
-    problem = PROBLEMS[name]()
-    result = MIQCP(n_facets=3, aggregated_rows=False, time_limit=3).learn(Samples(residuals, centers, problem, 0.4))
-    truth = brute_force(problem, residuals, centers.mean(axis=0)[None], 0.4)
-    assert result.objective >= truth - 1e-6
-    assert result.lower_bound <= truth + 1e-6
-    if result.status is Status.OPTIMAL:
-        assert result.objective == pytest.approx(truth, abs=2e-4)
-
-
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_aggregated_rows_cut_off_no_set(name):
     residuals, centers = learning_data(9)

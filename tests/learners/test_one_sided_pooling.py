@@ -84,12 +84,6 @@ def test_no_calibration_row_influences_predictor_or_shape(data):
     assert first.radius_ != second.radius_
 
 
-def test_training_learning_and_calibration_rows_stay_disjoint(data):
-    split = fitted(data, OneSidedBox()).split_
-    rows = np.concatenate([split.train, split.learn, split.calibrate])
-    assert len(np.unique(rows)) == len(rows) == 300
-
-
 @pytest.mark.parametrize("learner", [Descent(n_steps=2), Auto(), PcaBox()], ids=lambda learner: type(learner).__name__)
 def test_learners_that_use_their_rows_are_calibrated_on_the_calibration_rows_alone(learner, data):
     assert fitted(data, learner).n_calibrate_ == 50

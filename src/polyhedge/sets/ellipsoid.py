@@ -47,8 +47,22 @@ class Ellipsoid(Shape):
     is_round = True
 
     def __init__(self, shape: ArrayLike, center: ArrayLike | None = None) -> None:
-        object.__setattr__(self, "shape", _as_positive_definite(shape))
-        object.__setattr__(self, "center", as_center(center, len(self.shape)))
+        matrix = as_finite(shape, "shape", ndim=2)
+        if matrix.shape[0] != matrix.shape[1] or not len(matrix):
+            raise ValueError(f"shape must be a square matrix, one row for each outcome, got {matrix.shape}.")
+        skew = float(np.abs(matrix - matrix.T).max())
+        if skew > INPUT * np.abs(matrix).max():
+            raise ValueError(f"shape must be symmetric, got entries that differ by {skew:.3g} from their mirror image.")
+        matrix = (matrix + matrix.T) / 2
+        eigenvalues = np.linalg.eigvalsh(matrix)
+        # A rounding-size eigenvalue would pass a Cholesky factorisation by luck and give meaningless scores.
+        if eigenvalues[0] <= len(matrix) * np.finfo(float).eps * abs(eigenvalues[-1]):
+            raise ValueError(
+                f"shape must be positive definite, got the eigenvalues {eigenvalues.round(12).tolist()}. "
+                "Drop outcomes that are combinations of others, or add a small multiple of the identity."
+            )
+        object.__setattr__(self, "shape", frozen(matrix))
+        object.__setattr__(self, "center", as_center(center, len(matrix)))
 
     @classmethod
     def from_residuals(cls, residuals: ArrayLike) -> Ellipsoid:
@@ -110,21 +124,3 @@ class Ellipsoid(Shape):
 
     def _inverse_factor(self) -> Array:
         return solve_triangular(self.L, np.eye(self.n_outcomes), lower=True)
-
-
-def _as_positive_definite(shape: ArrayLike) -> Array:
-    matrix = as_finite(shape, "shape", ndim=2)
-    if matrix.shape[0] != matrix.shape[1] or not len(matrix):
-        raise ValueError(f"shape must be a square matrix, one row for each outcome, got {matrix.shape}.")
-    skew = float(np.abs(matrix - matrix.T).max())
-    if skew > INPUT * np.abs(matrix).max():
-        raise ValueError(f"shape must be symmetric, got entries that differ by {skew:.3g} from their mirror image.")
-    matrix = (matrix + matrix.T) / 2
-    eigenvalues = np.linalg.eigvalsh(matrix)
-    # A rounding-size eigenvalue would pass a Cholesky factorisation by luck and give meaningless scores.
-    if eigenvalues[0] <= len(matrix) * np.finfo(float).eps * abs(eigenvalues[-1]):
-        raise ValueError(
-            f"shape must be positive definite, got the eigenvalues {eigenvalues.round(12).tolist()}. "
-            "Drop outcomes that are combinations of others, or add a small multiple of the identity."
-        )
-    return frozen(matrix)

@@ -64,14 +64,20 @@ class Region:
         center = as_finite(center, "center", ndim=1)
         if len(center) != shape.n_outcomes:
             raise ValueError(f"center must have {shape.n_outcomes} entries, one for each outcome, got {len(center)}.")
-        rows, offsets = _as_known_support(support_W, support_h, shape.n_outcomes)
-        for name, value in (
-            ("shape", shape),
-            ("radius", float(radius)),
-            ("center", frozen(center)),
-            ("support_W", rows),
-            ("support_h", offsets),
-        ):
+        if (support_W is None) != (support_h is None):
+            raise ValueError("support_W and support_h describe the known support together: give both or none.")
+        W = h = None
+        if support_W is not None and support_h is not None:
+            W, h = as_rows(support_W, "support_W", shape.n_outcomes), as_finite(support_h, "support_h", ndim=1)
+            if len(W) != len(h):
+                raise ValueError(
+                    f"support_h must have an entry for each of the {len(W)} rows of support_W, got {len(h)}."
+                )
+            if not W.any(axis=1).all():
+                raise ValueError("Each row of support_W must be nonzero. Drop the zero rows.")
+            W, h = (frozen(W), frozen(h)) if len(W) else (None, None)
+        fields = {"shape": shape, "radius": float(radius), "center": frozen(center), "support_W": W, "support_h": h}
+        for name, value in fields.items():
             object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
@@ -209,20 +215,3 @@ class Region:
 def _satisfies(points: Array, W: Array, h: Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     size = np.abs(points) @ np.abs(W).T + np.abs(h)
     return np.all(points @ W.T <= h + INSIDE * size, axis=1)
-
-
-def _as_known_support(
-    support_W: ArrayLike | None, support_h: ArrayLike | None, n_outcomes: int
-) -> tuple[Array | None, Array | None]:
-    if support_W is None and support_h is None:
-        return None, None
-    if support_W is None or support_h is None:
-        raise ValueError("support_W and support_h describe the known support together: give both or none.")
-    rows, offsets = as_rows(support_W, "support_W", n_outcomes), as_finite(support_h, "support_h", ndim=1)
-    if len(rows) != len(offsets):
-        raise ValueError(
-            f"support_h must have an entry for each of the {len(rows)} rows of support_W, got {len(offsets)}."
-        )
-    if not rows.any(axis=1).all():
-        raise ValueError("Each row of support_W must be nonzero. Drop the zero rows.")
-    return (frozen(rows), frozen(offsets)) if len(rows) else (None, None)

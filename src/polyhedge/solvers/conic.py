@@ -53,18 +53,13 @@ def solve_conic(program: ConicProgram, *, time_limit: float | None = None, scali
             break
         scaling = finer
         solution = _in_scaling(program, scaling, time_limit)
-        best = _better(best, solution)
+        if solution.gap < best.gap:
+            best = solution
+        elif solution.status is Status.OPTIMAL and best.status.has_solution:
+            # The earlier one is optimal too if its gap is small against the finer costs.
+            status = status_at(max(best.gap, best.broken * solution.size), solution.size)
+            best = replace(best, status=status, size=solution.size)
     return settled(program, best)
-
-
-def _better(before: Solution, finer: Solution) -> Solution:
-    """The one with the smaller gap; the earlier one is optimal too if its gap is small against the finer costs."""
-    if finer.gap < before.gap:
-        return finer
-    if finer.status is not Status.OPTIMAL or not before.status.has_solution:
-        return before
-    status = status_at(max(before.gap, before.broken * finer.size), finer.size)
-    return replace(before, status=status, size=finer.size)
 
 
 def _in_scaling(program: ConicProgram, scaling: Scaling, time_limit: float | None) -> Solution:

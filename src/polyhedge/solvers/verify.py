@@ -194,22 +194,18 @@ def outside(cone: Cone, slack: Array) -> float:
         return max(float(np.linalg.norm(np.append(apart, slack[2:]))) - float(half), 0.0)
     if cone.kind == "psd":
         return max(-float(np.linalg.eigvalsh(_matrix(slack, cone.size)).min()), 0.0)
-    if cone.kind == "exp":
-        return _outside_exponential(*slack.tolist())
     x, y, z = slack.tolist()
+    if cone.kind == "exp":
+        # The least of what three repairs change: to the face with y = 0, by raising z, by lowering x.
+        repairs = [float(np.linalg.norm([max(x, 0.0), y, min(z, 0.0)]))]
+        if y > 0:
+            with np.errstate(over="ignore"):
+                repairs.append(max(float(y * np.exp(x / y)) - z, 0.0))
+        if y > 0 and z > 0:
+            repairs.append(max(x - y * float(np.log(z / y)), 0.0))
+        return min(repairs)
     reach = max(x, 0.0) ** cone.exponent * max(y, 0.0) ** (1 - cone.exponent)
     return max(-x, -y, abs(z) - reach, 0.0)
-
-
-def _outside_exponential(x: float, y: float, z: float) -> float:
-    """The least of what three repairs change: to the face with y = 0, by raising z, by lowering x."""
-    repairs = [float(np.linalg.norm([max(x, 0.0), y, min(z, 0.0)]))]
-    if y > 0:
-        with np.errstate(over="ignore"):
-            repairs.append(max(float(y * np.exp(x / y)) - z, 0.0))
-        if z > 0:
-            repairs.append(max(x - y * float(np.log(z / y)), 0.0))
-    return min(repairs)
 
 
 def in_dual_cone(cone: Cone, y: Array) -> Array:
@@ -229,23 +225,23 @@ def in_dual_cone(cone: Cone, y: Array) -> Array:
         return np.append(y[:2] + missing / 2, y[2:]) if missing > 0 else y
     if cone.kind == "psd":
         values, vectors = np.linalg.eigh(_matrix(y, cone.size))
-        return y if values.min() >= 0 else _triangle((vectors * np.maximum(values, 0.0)) @ vectors.T)
+        if values.min() >= 0:
+            return y
+        columns, rows = np.tril_indices(cone.size)
+        matrix = (vectors * np.maximum(values, 0.0)) @ vectors.T
+        return np.asarray(matrix[rows, columns] * np.where(rows == columns, 1.0, np.sqrt(2.0)))
     if cone.kind == "exp":
-        return _in_dual_of_exponential(y)
+        # Raise the last entry, or go to the face with y_0 = 0 where that changes less.
+        u, v, w = y.tolist()
+        face = np.array([0.0, max(v, 0.0), max(w, 0.0)])
+        if u >= 0:
+            return face
+        with np.errstate(over="ignore"):
+            least = float(-u * np.exp(v / u - 1))
+        return np.array([u, v, max(w, least)]) if least - w <= np.linalg.norm(face - y) else face
     a, (u, v) = cone.exponent, np.maximum(y[:2], 0.0).tolist()
     most = (u / a) ** a * (v / (1 - a)) ** (1 - a)
     return np.array([u, v, np.clip(y[2], -most, most)])
-
-
-def _in_dual_of_exponential(y: Array) -> Array:
-    """Raise the last entry, or go to the face with y_0 = 0 where that changes less."""
-    u, v, w = y.tolist()
-    face = np.array([0.0, max(v, 0.0), max(w, 0.0)])
-    if u >= 0:
-        return face
-    with np.errstate(over="ignore"):
-        least = float(-u * np.exp(v / u - 1))
-    return np.array([u, v, max(w, least)]) if least - w <= np.linalg.norm(face - y) else face
 
 
 def _matrix(triangle: Array, n: int) -> Array:
@@ -254,8 +250,3 @@ def _matrix(triangle: Array, n: int) -> Array:
     matrix = np.zeros((n, n))
     matrix[rows, columns] = matrix[columns, rows] = triangle / np.where(rows == columns, 1.0, np.sqrt(2.0))
     return matrix
-
-
-def _triangle(matrix: Array) -> Array:
-    columns, rows = np.tril_indices(len(matrix))
-    return np.asarray(matrix[rows, columns] * np.where(rows == columns, 1.0, np.sqrt(2.0)))
