@@ -121,7 +121,11 @@ class MinVolume(RotatedBoxGrid):
     $$\min_{(U, a) \in \text{grid}} \text{vol}\{e : |u_j^\top e| \le R(D_n; U, a)\, a_j\}
     = \min \prod_j 2 a_j R(D_n; U, a)$$
 
-    Parameters are those of `RotatedBoxGrid`; `max_contexts` are for the reported objective, which decides nothing.
+    Parameters
+    ----------
+    n_angles, n_aspects, max_aspect, time_limit : as in `RotatedBoxGrid`
+    max_contexts : int or None
+        Contexts on which the reported objective is computed (it decides nothing).
 
     Examples
     --------
