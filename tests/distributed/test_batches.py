@@ -17,11 +17,8 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import polyhedge as ph
-from polyhedge.distributed import dask_frames as frames
 from polyhedge.distributed.parquet import ParquetRun
 from polyhedge.distributed.row_table import decide_rows, require
 
@@ -262,37 +259,6 @@ def test_calibration_refuses_what_the_guarantee_does_not_cover(client: Any, deci
     table.loc[50, "a"] = np.nan
     with pytest.raises(ValueError, match="Y must be finite"):
         decider.recalibrate(dd.from_pandas(table, npartitions=2), ["a", "b"])
-
-
-def test_edges_beside_the_largest_number_stay_finite_and_end_there() -> None:
-    largest = np.finfo(np.float64).max
-    low = 1.5 * 2.0**1023
-    for _ in range(8):  # the sum of the halves is rounded up for some of them
-        low = float(np.nextafter(low, 0.0))
-        edges = frames._edges(low, float(largest))
-        assert edges[0] == low
-        assert edges[-1] == largest
-        assert (np.diff(edges) > 0).all()
-
-
-@settings(max_examples=10, deadline=None)
-@given(
-    st.lists(
-        st.lists(st.floats(allow_nan=False) | st.sampled_from([0.0, 1.0, np.inf]), max_size=12), min_size=1, max_size=4
-    ),
-    st.integers(0, 10**6),
-)
-def test_selection_by_counting_is_exact_also_with_ties_and_infinities(parts: list[list[float]], pick: int) -> None:
-    scores = np.sort(np.concatenate([np.array(part) for part in parts]))
-    if not len(scores):
-        return
-    k = pick % len(scores) + 1
-    stored = tuple(dask.delayed(np.array(part)) for part in parts)
-    with pytest.MonkeyPatch.context() as patch, dask.config.set(scheduler="synchronous"):
-        patch.setattr(frames, "_FEW", 3)
-        patch.setattr(frames, "_BINS", 4)
-        found = frames._Scores(stored, len(scores), float(scores[0]), float(scores[-1]), 0.0).of_rank(k)
-    assert found == scores[k - 1]
 
 
 # --- Parquet ----------------------------------------------------------------------------------------------

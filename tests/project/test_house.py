@@ -130,7 +130,7 @@ def test_no_module_is_longer_than_a_reader_keeps_in_mind() -> None:
 BUDGETS = {
     "": 3750,  # 2900 is the aim
     "data": 1360,  # 900 is the aim
-    "predictors": 2100,  # 1000 is the aim
+    "predictors": 2090,  # 1000 is the aim
     "problems": 4950,  # 3900 is the aim
     "sets": 1400,  # 1300 is the aim
     "robust": 3800,  # 3500 is the aim
@@ -142,7 +142,7 @@ BUDGETS = {
     "io": 1560,  # 1500 is the aim
     "plots": 1250,  # 1000 is the aim
     "app": 5100,  # 3800 is the aim
-    "distributed": 650,  # 600 is the aim
+    "distributed": 570,  # 600 is the aim
     "integrations": 130,
     "solvers": 2420,  # 2100 is the aim
     "_support": 1420,  # 900 is the aim

@@ -213,19 +213,18 @@ def row_keys(keys: Iterable[Any], n: int | None = None, what: str = "keys") -> l
             f"{what} must name every row, but {len(missing)} row(s) have no name, the first is row {missing[0] + 1}. "
             "Give each a name of its own, or leave these rows out."
         )
-    texts = [_key_text(value) for value in values]
+    texts = []
+    for value in values:
+        if type(value).__name__ == "datetime64":  # of NumPy, which is not imported for a command's help
+            value = value.astype("datetime64[us]").item()
+        if isinstance(value, datetime):
+            texts.append(str(value).removesuffix(" 00:00:00"))
+        elif isinstance(value, Number) and not isinstance(value, (bool, Integral, complex)):
+            number = float(value)  # type: ignore[arg-type]
+            texts.append(str(int(number)) if number.is_integer() else str(value))
+        else:
+            texts.append(str(value))
     key, count = Counter(texts).most_common(1)[0] if texts else ("", 0)
     if count > 1:
         raise ValueError(f"{what} must name each row once, but {key!r} stands there {count} times.")
     return texts
-
-
-def _key_text(value: Any) -> str:
-    if type(value).__name__ == "datetime64":  # of NumPy, which is not imported for a command's help
-        value = value.astype("datetime64[us]").item()
-    if isinstance(value, datetime):
-        return str(value).removesuffix(" 00:00:00")
-    if isinstance(value, Number) and not isinstance(value, (bool, Integral, complex)):
-        number = float(value)  # type: ignore[arg-type]
-        return str(int(number)) if number.is_integer() else str(value)
-    return str(value)

@@ -15,14 +15,13 @@ def printable(text: str) -> str:
     >>> print(printable("load \x1b[2J\n"))
     load \x1b[2J\n
     """
-    return text if text.isprintable() else "".join(map(_shown, text))
-
-
-def _shown(letter: str) -> str:
     # Spaces of other widths than the usual one are harmless, and common in numbers and names.
-    if letter.isprintable() or unicodedata.category(letter) == "Zs":
-        return letter
-    return letter.encode("unicode_escape").decode()
+    return "".join(
+        letter
+        if letter.isprintable() or unicodedata.category(letter) == "Zs"
+        else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
 
 
 def counted(n: int, what: str) -> str:

@@ -309,27 +309,25 @@ def months_in(amount: Any) -> int | None:
 def _duration(amount: Any, name: str) -> Any:
     if isinstance(amount, (timedelta, np.timedelta64)):
         length = int(np.timedelta64(amount).astype("timedelta64[us]").astype(np.int64))
-    else:
-        length = 0 if (_is_number(amount) and amount == 0) or amount == "0" else _microseconds(amount, name)
-    if not 0 <= length < _LONGEST:
-        most = f"{_LONGEST / _UNITS['D'] / 365:.0f} years"
-        raise ValueError(f"{name} must be at least 0 and below {most}, got {str(amount)[:40]!r}.")
-    return np.timedelta64(length, "us")
-
-
-def _microseconds(amount: Any, name: str) -> int:
-    if months_in(amount) is not None:
+    elif (_is_number(amount) and amount == 0) or amount == "0":
+        length = 0
+    elif months_in(amount) is not None:
         raise ValueError(
             f"{name} must be a length of time that is always the same, got {amount!r}, and months and years are not. "
             "Give days, such as '30D'."
         )
-    match = _TEXT.fullmatch(amount) if isinstance(amount, str) else None
-    if match is None or match[2] not in _UNITS:
-        raise ValueError(
-            f"{name} must be a number with a unit, such as '7D' or '12h', where times are dates, got "
-            f"{str(amount)[:40]!r}. Units are {', '.join(_UNITS)}."
-        )
-    return int(match[1]) * _UNITS[match[2]]
+    else:
+        match = _TEXT.fullmatch(amount) if isinstance(amount, str) else None
+        if match is None or match[2] not in _UNITS:
+            raise ValueError(
+                f"{name} must be a number with a unit, such as '7D' or '12h', where times are dates, got "
+                f"{str(amount)[:40]!r}. Units are {', '.join(_UNITS)}."
+            )
+        length = int(match[1]) * _UNITS[match[2]]
+    if not 0 <= length < _LONGEST:
+        most = f"{_LONGEST / _UNITS['D'] / 365:.0f} years"
+        raise ValueError(f"{name} must be at least 0 and below {most}, got {str(amount)[:40]!r}.")
+    return np.timedelta64(length, "us")
 
 
 def _is_number(amount: Any) -> bool:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from polyhedge._support.validation import Array, Indices
-from polyhedge.calibration import Calibrator, Marginal, OneRadius, attained_rank, score_tolerance
+from polyhedge._support.validation import Array
+from polyhedge.calibration import Calibrator, Marginal, OneRadius, score_tolerance
+from polyhedge.calibration.radii import rows_without_features
 from polyhedge.data import digest_rows
 from polyhedge.distributed.row_table import Parameters, decide_rows, require, table_features
 from polyhedge.model import Model
@@ -19,11 +18,6 @@ from polyhedge.problems.layout import order_outcomes
 from polyhedge.problems.parameters import parameter_rows
 from polyhedge.rows import Rows
 from polyhedge.solvers.options import Solver, solver_in_force
-
-# Each pass over a frame narrows the radius 4096-fold, for one small array a part.
-_BINS = 4096
-_FEW = 1_000_000
-"""So many scores may travel to the caller; more are narrowed down by counting where they are."""
 
 
 def is_dask_frame(X: Any) -> bool:
@@ -38,14 +32,9 @@ def decide_frame(model: Model, frame: Any, parameters: Parameters | None = None,
 
     Parameters
     ----------
-    model : Model
+    model : `RobustDecider.model_`.
     frame : dask.dataframe.DataFrame
-    parameters, labels : as in `decide_rows`.
-
-    Returns
-    -------
-    dask.dataframe.DataFrame
-        With the columns of `decide_rows`.
+    parameters, labels : as in `decide_rows`, whose columns the result has.
     """
     require("dask", ["dask", "pyarrow"])
     # The frame's own example of no rows shows whether its columns fit, before any work is done.
@@ -79,9 +68,8 @@ def distributed_radius(
 ) -> tuple[OneRadius, str]:
     """The exact conformal radius of rows in a Dask data frame, and a digest of them.
 
-    The scores are computed where the rows are and stay there. The conformal order statistic is found by
-    counting scores in ever narrower intervals; at most a million scores travel to the caller. The rows must
-    not have been used for training or learning, otherwise the guarantee is void.
+    The scores are computed where the rows are; they travel to the caller, eight bytes a row. The rows must not have
+    been used for training or learning, otherwise the guarantee is void.
 
     Parameters
     ----------
@@ -106,58 +94,15 @@ def distributed_radius(
             f"Y must name {model.problem.n_outcomes} outcome column(s) of the Dask DataFrame, got "
             f"{', '.join(names) or 'none'}."
         )
-    scores = _Scores.of(_sent_once(model, parameters), frame, list(order_outcomes(model.problem.outcome_names, names)))
-    radius = scores.of_rank(attained_rank(scores.n, alpha))
-    if not np.isfinite(radius):
-        raise ValueError(f"The conformal radius would be {radius}. Check the scores or raise alpha.")
+    import dask
+
+    sent, ordered = _sent_once(model, parameters), list(order_outcomes(model.problem.outcome_names, names))
+    parts = dask.compute(*(dask.delayed(_score_partition)(part, sent, ordered) for part in frame.to_delayed()))
+    scores = np.concatenate([own for own, _ in parts])
     if not model.family.scores_are_steps:
-        radius += score_tolerance(np.array([scores.low, scores.high_finite]))
-    return OneRadius(radius, alpha, scores.n), scores.digest
-
-
-@dataclass(frozen=True)
-class _Scores:
-    """Scores in parts that stay with the workers, how many they are, and between which values."""
-
-    parts: tuple[Any, ...]
-    n: int
-    low: float
-    high: float
-    high_finite: float
-    digest: str = ""
-
-    @classmethod
-    def of(cls, sent: Any, frame: Any, outcomes: list[str]) -> _Scores:
-        import dask
-
-        score = dask.delayed(_score_partition)
-        scored = dask.persist(*(score(part, sent, outcomes) for part in frame.to_delayed()))
-        parts = tuple(pair[0] for pair in scored)
-        counts, lows, highs, finite, digests = zip(
-            *dask.compute(*(dask.delayed(_summary)(pair) for pair in scored)), strict=True
-        )
-        return cls(parts, sum(counts), min(lows), max(highs), max(finite), digest_rows(np.array(digests)))
-
-    def of_rank(self, k: int) -> float:
-        """The k-th smallest score, exactly."""
-        import dask
-
-        below, inside = 0, self.n
-        low, high = self.low, self.high
-        while inside > _FEW and low < high:
-            edges = _edges(low, high)
-            counted = dask.compute(*(dask.delayed(_count)(part, edges) for part in self.parts))
-            at_most = np.sum(counted, axis=0)  # scores up to each edge; the last edge is `high`
-            j = int(np.searchsorted(at_most, k, side="left"))
-            before = int(at_most[j - 1]) if j else below
-            # The k-th score lies above edge j - 1 and not above edge j.
-            low, high = (math.nextafter(edges[j - 1], math.inf) if j else low), float(edges[j])
-            below, inside = before, int(at_most[j]) - before
-        if low == high:
-            return low
-        gathered = dask.compute(*(dask.delayed(_between)(part, low, high) for part in self.parts))
-        candidates = np.concatenate(gathered)
-        return float(np.partition(candidates, k - below - 1)[k - below - 1])
+        scores = scores + score_tolerance(scores)
+    radius = Marginal().calibrate(scores, rows_without_features(len(scores)), alpha)
+    return radius, digest_rows(np.array([digest for _, digest in parts]))
 
 
 def _score_partition(rows: Any, sent: _Sent, outcomes: list[str]) -> tuple[Array, str]:
@@ -173,32 +118,3 @@ def _score_partition(rows: Any, sent: _Sent, outcomes: list[str]) -> tuple[Array
     with solver.in_force():
         scores = model.scores(Rows(features, check_outcomes(model.problem, Y), values))
     return scores, digest_rows(X, Y)
-
-
-def _summary(scored: tuple[Array, str]) -> tuple[int, float, float, float, str]:
-    scores, digest = scored
-    if not len(scores):
-        return 0, np.inf, -np.inf, -np.inf, digest
-    finite = scores.max(initial=-np.inf, where=np.isfinite(scores))
-    return len(scores), float(scores.min()), float(scores.max()), float(finite), digest
-
-
-def _edges(low: float, high: float) -> Array:
-    """Rising edges that end at `high`, all at least `low`; infinite ends are cut off first."""
-    largest = np.finfo(np.float64).max
-    if not (np.isfinite(low) and np.isfinite(high)):
-        return np.unique(np.clip([-np.inf, -largest, largest, np.inf], low, high))
-    middle = low / 2 + high / 2  # the difference of two finite numbers may overflow, their halves do not
-    steps = np.linspace(-1.0, 1.0, _BINS + 1) * (high / 2 - low / 2)
-    # Beside the largest number the sum may round to infinity; it is then brought back to `high`.
-    with np.errstate(over="ignore"):
-        edges = np.clip(middle + steps, low, high)
-    return np.unique(np.append(edges, [low, high]))
-
-
-def _count(scores: Array, edges: Array) -> Indices:
-    return np.searchsorted(np.sort(scores), edges, side="right")
-
-
-def _between(scores: Array, low: float, high: float) -> Array:
-    return scores[(scores >= low) & (scores <= high)]

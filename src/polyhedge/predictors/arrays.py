@@ -374,20 +374,17 @@ def recipe_of(template: Any) -> Recipe:
     if _CLASSES.get(type(template).__name__) is not type(template):
         raise NotPlainError(_name_of(template))
     given, defaults = template.get_params(deep=False), _defaults(type(template))
-    kept = {
-        name: value for name, value in given.items() if name not in _NOT_KEPT and not _is_same(value, defaults[name])
-    }
-    return Recipe(type(template).__name__, {name: _plain(value) for name, value in kept.items()})
+    kept = {}
+    for name, value in given.items():
+        default = defaults[name]
+        is_plain = type(value) is type(default) and isinstance(value, (str, float, int))
+        if name not in _NOT_KEPT and value is not default and not (is_plain and value == default):
+            kept[name] = _plain(value)
+    return Recipe(type(template).__name__, kept)
 
 
 def _defaults(cls: type[Any]) -> dict[str, Any]:
     return {name: each.default for name, each in inspect.signature(cls).parameters.items()}
-
-
-def _is_same(value: Any, default: Any) -> bool:
-    return value is default or (
-        type(value) is type(default) and isinstance(value, (str, float, int)) and value == default
-    )
 
 
 def _plain(value: Any) -> Any:

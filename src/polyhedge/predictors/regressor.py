@@ -111,7 +111,9 @@ def as_predictor(
     if isinstance(predictor, str) and predictor == "precomputed":
         return _GivenPredictor(_identity, d, 'X with predictor="precomputed"')
     is_class = isinstance(predictor, type)
-    predicts = not is_class and (hasattr(predictor, "predict") or _is_regressor(predictor))
+    # A stacked model has no `predict` before it is fitted, so that its tag has to tell.
+    is_tagged = hasattr(predictor, "fit") and hasattr(predictor, "__sklearn_tags__")
+    predicts = not is_class and (hasattr(predictor, "predict") or (is_tagged and is_regressor(predictor)))
     if is_class or not (predicts or callable(predictor)):
         raise ValueError(
             'predictor must be a regressor, a callable X -> (n_samples, n_outcomes), "auto" for a choice on the '
@@ -341,11 +343,6 @@ def _identity(X: Any) -> Any:
     return X
 
 
-def _is_regressor(predictor: Any) -> bool:
-    # A stacked model has no `predict` before it is fitted, so that its tag has to tell.
-    return hasattr(predictor, "fit") and hasattr(predictor, "__sklearn_tags__") and is_regressor(predictor)
-
-
 def _regressor(predictor: Any, n_outcomes: int, random_state: int | None) -> Any:
     """Return a clone that fits `n_outcomes` columns and whose unset random states are set."""
     regressor = clone(predictor, safe=False)
@@ -364,14 +361,12 @@ def _regressor(predictor: Any, n_outcomes: int, random_state: int | None) -> Any
             if value is None and key.split("__")[-1] == "random_state"
         ]
         regressor.set_params(**dict.fromkeys(sorted(unset), random_state))
-    return regressor if n_outcomes == 1 or _fits_columns(regressor) else MultiOutputRegressor(regressor)
-
-
-def _fits_columns(regressor: Any) -> bool:
     # A search takes as many columns as the model it searches over, but its own tag always says one.
-    while isinstance(regressor, (GridSearchCV, RandomizedSearchCV, Pipeline)):
-        regressor = regressor.steps[-1][1] if isinstance(regressor, Pipeline) else regressor.estimator
-    return bool(get_tags(regressor).target_tags.multi_output)
+    inner = regressor
+    while isinstance(inner, (GridSearchCV, RandomizedSearchCV, Pipeline)):
+        inner = inner.steps[-1][1] if isinstance(inner, Pipeline) else inner.estimator
+    fits_columns = n_outcomes == 1 or get_tags(inner).target_tags.multi_output
+    return regressor if fits_columns else MultiOutputRegressor(regressor)
 
 
 def _check_prediction(values: Any, X: Any, n_outcomes: int, name: str) -> Array:
