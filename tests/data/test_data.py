@@ -230,26 +230,6 @@ class TestEnergy:
         assert data.Y[30, 0] == 6.366
         assert data.X[0].tolist() == [0.98, 514.5, 294.0, 110.25, 7.0, 2.0, 0.0, 0.0]
 
-    @pytest.mark.parametrize(
-        ("column", "low", "high"),
-        [
-            ("relative_compactness", 0.62, 0.98),
-            ("surface_area", 514.5, 808.5),
-            ("wall_area", 245.0, 416.5),
-            ("roof_area", 110.25, 220.5),
-            ("overall_height", 3.5, 7.0),
-            ("orientation", 2, 5),
-            ("glazing_area", 0.0, 0.4),
-            ("glazing_area_distribution", 0, 5),
-            ("heating_load", 6.01, 43.10),
-            ("cooling_load", 10.90, 48.03),
-        ],
-    )
-    def test_columns_have_their_ranges(self, column, low, high):
-        X, Y = load_energy_efficiency().as_frame()
-        values = pd.concat([X, Y], axis=1)[column]
-        assert (values.min(), values.max()) == (low, high)
-
     def test_rows_are_a_full_factorial_design_of_twelve_consistent_shapes(self):
         X, _ = load_energy_efficiency().as_frame()
         np.testing.assert_allclose(X.surface_area, X.wall_area + 2 * X.roof_area)

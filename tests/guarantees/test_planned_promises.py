@@ -148,20 +148,6 @@ def test_plans_do_not_depend_on_workers_order_or_batch(three_shares):
         assert (found.cost_bound == whole.cost_bound[at]).all()
 
 
-def test_plans_decide_parquet_files_and_dask_frames_as_frames_in_memory(three_shares, tmp_path):
-    dd = pytest.importorskip("dask.dataframe")
-    decider, frame = three_shares
-    expected = decider.decide(frame)
-    frame.to_parquet(tmp_path / "rows.parquet")
-    ph.distributed.decide_parquet(decider, tmp_path / "rows.parquet", tmp_path / "found.parquet", block_rows=30)
-    from_file = pd.read_parquet(tmp_path / "found.parquet")
-    from_dask = decider.decide(dd.from_pandas(frame, npartitions=3)).compute(scheduler="synchronous")
-    for found in (from_file, from_dask):
-        assert (found["cost_bound"].to_numpy() == expected.cost_bound).all()
-        assert (found[list(decider.problem_.decision_names)].to_numpy() == expected.flat).all()
-        assert (found["status"] == "optimal").all()
-
-
 @pytest.mark.slow
 def test_rows_with_parameters_of_their_own_keep_the_promise_of_a_cost():
     rng = np.random.default_rng(10)

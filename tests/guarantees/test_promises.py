@@ -78,10 +78,6 @@ class TestThisModel:
         # The marginal radius does what it promises, and that is less.
         assert coverage_law(100, 0.1).sf(0.9) < 0.6
 
-    def test_groups_are_refused_with_the_reason(self) -> None:
-        with pytest.raises(ValueError, match="counts rows one by one"):
-            ThisModel().calibrate(np.arange(40.0), rows_without_features(40, np.arange(40)), 0.1)
-
     @pytest.mark.parametrize("delta", [0.0, 1.0, True, "0.05"])
     def test_delta_must_lie_between_0_and_1(self, delta: Any) -> None:
         with pytest.raises(ValueError, match="delta must lie strictly between 0 and 1"):
@@ -248,9 +244,7 @@ class TestRecent:
         with pytest.raises(ValueError, match=r"weights add up to 9.*half-life of at least 6\.58 and at least 9 rows"):
             Recent(half_life).calibrate(np.arange(float(n)), NONE, 0.1)
 
-    def test_groups_and_wrong_half_lives_are_refused(self) -> None:
-        with pytest.raises(ValueError, match="counts rows one by one"):
-            Recent(10).calibrate(np.arange(40.0), rows_without_features(40, np.arange(40)), 0.1)
+    def test_wrong_half_lives_are_refused(self) -> None:
         with pytest.raises(ValueError, match="half_life must be a number of rows above zero"):
             Recent(0)
 
@@ -390,9 +384,7 @@ class TestOnline:
         with pytest.raises(ValueError, match=message):
             start(**given)
 
-    def test_groups_and_scores_that_are_nan_are_refused(self) -> None:
-        with pytest.raises(ValueError, match="counts rows one by one"):
-            Online().calibrate(np.arange(40.0), rows_without_features(40, np.arange(40)), 0.1)
+    def test_scores_that_are_nan_are_refused(self) -> None:
         with pytest.raises(ValueError, match="without NaN"):
             start().updated([np.nan])
         with pytest.raises(ValueError, match="one radius for each of 2 scores"):

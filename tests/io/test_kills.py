@@ -14,13 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import polyhedge as ph
 from polyhedge_study.study import StudyRow, StudySettings, run_study, study_jobs
 from polyhedge_study.tidy import read_rows
-from shared import run
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks, kills and mounts")
 
@@ -47,7 +45,6 @@ class Runs:
         self.ask(job="prepare")
         self.usual = {job: self.ask(job=job, trace=True) for job in OUTPUTS}
         self.whole = {job: self.written(job) for job in OUTPUTS}
-        shutil.copy(folder / "fitted" / "model.polyhedge", folder / "cli.polyhedge")
         self.clear()
 
     def ask(self, **order: object) -> dict[str, Any]:
@@ -224,34 +221,6 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.needs("pyarrow")
-@pytest.mark.parametrize(
-    ("command", "name"),
-    [
-        (("decide", "MODEL", "history.csv"), "d.csv"),
-        (("decide", "MODEL", "history.csv"), "d.parquet"),
-        (("recalibrate", "MODEL", "history.csv"), "m.polyhedge"),
-        (("report", "MODEL"), "page.html"),
-        pytest.param(("plot", "MODEL", "curve", "history.csv"), "curve.svg", marks=pytest.mark.needs("matplotlib")),
-    ],
-    ids=lambda part: part if isinstance(part, str) else part[0],
-)
-def test_command_says_why_it_could_not_write_and_leaves_the_old_file(
-    runs: Runs, disk: Disk, command: tuple[str, ...], name: str
-) -> None:
-    (disk.folder / name).write_bytes(b"old")
-    disk.close()
-    before = sorted(os.listdir(disk.folder))
-    words = {"MODEL": runs.folder / "cli.polyhedge", "history.csv": runs.folder / "history.csv"}
-    done = run(*(words.get(word, word) for word in command), "--out", disk.folder / name)
-    assert done.exit_code == 2, done.output
-    assert f"{name} could not be written: " in done.stderr
-    assert any(reason in done.stderr for reason in REASONS[disk.kind].split("|"))
-    assert "What was there before is unchanged." in done.stderr
-    assert (disk.folder / name).read_bytes() == b"old"
-    assert sorted(os.listdir(disk.folder)) == before
-
-
-@pytest.mark.needs("pyarrow")
 def test_model_parquet_and_study_say_why_they_could_not_be_written(runs: Runs, disk: Disk) -> None:
     decider = ph.load(runs.folder / "base.polyhedge")
     study = {"folder": disk.folder / "study", "settings": StudySettings()}
@@ -272,19 +241,3 @@ def test_model_parquet_and_study_say_why_they_could_not_be_written(runs: Runs, d
     assert sorted(path.name for path in disk.folder.rglob("*")) == before
     assert (disk.folder / "m.polyhedge").read_bytes() == (disk.folder / "d.parquet").read_bytes() == b"old"
     assert read_rows(disk.folder / "study" / "study.csv", StudyRow)[:1] == rows  # on a full disk one more may fit in
-
-
-@pytest.mark.needs("pyarrow")
-def test_parquet_that_stands_there_is_replaced_only_when_the_new_one_is_whole(runs: Runs) -> None:
-    decider, target = ph.load(runs.folder / "base.polyhedge"), runs.folder / "again.parquet"
-    ph.distributed.decide_parquet(decider, runs.folder / "new.parquet", target)
-    before = target.read_bytes()
-
-    def stop(done: int, total: int) -> None:
-        raise RuntimeError("stopped in the middle")
-
-    with pytest.raises(RuntimeError, match="stopped in the middle"):
-        ph.distributed.decide_parquet(decider, runs.folder / "new.parquet", target, block_rows=50, progress=stop)
-    assert target.read_bytes() == before
-    assert len(pd.read_parquet(target)) == 500
-    assert not list(runs.folder.glob(".polyhedge-*"))
