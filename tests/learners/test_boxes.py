@@ -108,7 +108,6 @@ def test_least_volume_box_has_the_least_volume_of_its_grid():
     volumes = [float(shape.volume(objective.radius(shape))) for shape in grid]
     result = learn(GRIDS[0], objective)
     assert float(result.set.volume(0.0)) == pytest.approx(min(volumes))
-    assert min(result.trace) == pytest.approx(min(volumes))
     assert len(set(np.round(volumes, 9))) > 1
 
 
@@ -136,7 +135,7 @@ def test_grid_out_of_time_returns_a_valid_box_with_its_status(learner_type):
     objective = linear_objective()
     result = learn(learner_type(time_limit=0.0), objective)
     assert result.status is Status.STOPPED_EARLY
-    assert len(result.trace) == 1
+    assert " of 1 of " in result.detail
     assert result.set.contains(objective.residuals, 1e-9).sum() >= objective.rank
 
 

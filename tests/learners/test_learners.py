@@ -80,8 +80,6 @@ def test_descent_improves_on_all_its_starts_and_reports_its_evidence(objective):
     assert isinstance(result, ph.learners.LearnResult)
     starts = [one_sided(objective, 4), axis_box(objective), pca_box(objective)]
     assert result.objective < min(objective.value(shape) for shape in starts)
-    # The search sees samples to 16 bits, and its result is scored on them as they are.
-    assert result.objective == pytest.approx(min(result.trace), rel=2.0**-14)
     assert objective.value(result.set) <= result.objective + 1e-9
     assert result.set.is_bounded
     assert result.status is Status.FINISHED

@@ -103,7 +103,6 @@ class _Run:
         self.scored_on = np.sort(rng.choice(m, size=limit, replace=False))
         self.best: Polyhedron | None = None
         self.best_value = np.inf
-        self.trace: list[float] = []
         self.status = Status.OPTIMAL
 
     def learn(self, n_facets: int) -> LearnResult:
@@ -137,14 +136,12 @@ class _Run:
             objective=value,
             status=self.status,
             seconds=time.perf_counter() - self.began,
-            trace=tuple(self.trace),
             detail=detail,
         )
 
     def _score(self, shape: Polyhedron) -> Polyhedron:
         """Evaluate a candidate, keep it if it is the best, and return it."""
         value = self.samples.value(shape, self.scored_on)
-        self.trace.append(value)
         if self.best is None or value < self.best_value - TIE:
             self.best, self.best_value = shape, value
         return shape

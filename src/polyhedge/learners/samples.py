@@ -6,7 +6,7 @@ P = \{e : W e + b \le R(D_n; W, b)\}$$
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
@@ -178,7 +178,6 @@ class LearnResult:
     status : OPTIMAL where the gap is within the learner's tolerance, FINISHED where the learner did all its steps and
         proves no such gap, STOPPED_EARLY.
     seconds : wall-clock time.
-    trace : objective values in the order they were found.
     detail : what was chosen and why, in words.
     scores_in : what the set's scores, and so its radius, are measured in: "outcomes" (facets have unit normals),
         "spreads" (multiples of the residuals' own) or "costs".
@@ -199,7 +198,6 @@ class LearnResult:
     status: Status
     seconds: float
     lower_bound: float = -np.inf
-    trace: tuple[float, ...] = field(default=(), repr=False)
     detail: str = ""
     scores_in: str = "outcomes"
 

@@ -89,7 +89,6 @@ class SampleScaling:
             set=Polyhedron(score / units.outcomes * facets.W, score * facets.b),
             objective=self._cost(learned.objective),
             lower_bound=self._cost(learned.lower_bound),
-            trace=tuple(self._cost(value) for value in learned.trace),
         )
 
     def invert_bound(self, bound: CertifiedBound) -> CertifiedBound:

@@ -146,7 +146,7 @@ class Scenario:
             box = one_sided(samples, 2 * samples.problem.n_outcomes)
             start = np.asarray(box.contains(samples.residuals, samples.radius(box)))
         bound = lower_bound(samples, self.time_limit, tolerance=self.tolerance, max_work=self.max_work, start=start)
-        shape, trace = facets_of_selection(samples, bound, self.n_facets, self.tolerance)
+        shape = facets_of_selection(samples, bound, self.n_facets, self.tolerance)
         shape = closed(samples, shape)
         value = samples.value(shape)
         lower, complaint = below(bound.lower, value, bound.unit)
@@ -159,35 +159,30 @@ class Scenario:
             lower_bound=lower,
             status=Status.FAILED if complaint else status,
             seconds=time.perf_counter() - began,
-            trace=trace,
             detail=f"{shape.n_facets} facets from the decisions; {complaint or bound.detail}",
             scores_in="costs",
         )
 
 
-def facets_of_selection(
-    samples: Samples, bound: CertifiedBound, n_facets: int | None, tolerance: float
-) -> tuple[Polyhedron, tuple[float, ...]]:
+def facets_of_selection(samples: Samples, bound: CertifiedBound, n_facets: int | None, tolerance: float) -> Polyhedron:
     """Add the facets that save most, from the decisions against the kept residuals, until none is needed."""
     problem, kept = samples.problem, bound.kept
     values = HullOracle(problem, samples.residuals, samples.centers).evaluate(kept)
     directions, users = _cost_directions(samples, values.z)
     if not len(directions):  # no outcome matters to these decisions: every set that covers the rank costs the same
         box = simplex(samples, 2 * problem.n_outcomes if n_facets is None else n_facets)
-        return _supporting(samples, box.W, kept), (bound.upper,)
+        return _supporting(samples, box.W, kept)
     limit = np.inf if n_facets is None else n_facets
     chosen = [int(np.argmax(users.sum(axis=1)))]
-    trace = []
     while True:
         shape = _supporting(samples, directions[chosen], kept)
         costs = decide(problem, closed(samples, shape), 0.0, samples.centers).cost_bound
         excess = np.maximum(costs - values.values, 0.0)
-        trace.append(float(costs.mean()))
         gains = users @ excess
         gains[chosen] = -1.0
         enough = excess.mean() <= tolerance * bound.unit
         if enough or len(chosen) >= limit or gains.max() <= 0:
-            return shape, tuple(trace)
+            return shape
         chosen.append(int(np.argmax(gains)))
 
 

@@ -154,17 +154,16 @@ def _best_box(
     """The box with the least criterion at the learning radius."""
     began, limit = time.perf_counter(), settings.time_limit
     rng = np.random.default_rng(random_state)
-    best, least, trace, stopped = None, np.inf, [], False
+    best, least, n_tried, stopped = None, np.inf, 0, False
     grid = rotated_boxes(samples.residuals, settings.n_angles, settings.n_aspects, settings.max_aspect, rng)
-    for candidate in grid:
+    for n_tried, candidate in enumerate(grid, start=1):
         shape = at_learning_radius(samples, candidate)
         best = shape if best is None else best
         value = criterion(shape)
-        trace.append(value)
         if value < least:
             best, least = shape, value
         if limit is not None and time.perf_counter() - began > limit:
-            stopped = len(trace) < len(grid)
+            stopped = n_tried < len(grid)
             break
     assert best is not None
     return LearnResult(
@@ -172,8 +171,7 @@ def _best_box(
         objective=mean_cost(samples, best, settings.max_contexts, must_be_finite=True),
         status=Status.STOPPED_EARLY if stopped else Status.OPTIMAL,
         seconds=time.perf_counter() - began,
-        trace=tuple(trace),
-        detail=f"least {name} of {len(trace)} of {len(grid)} rotated boxes",
+        detail=f"least {name} of {n_tried} of {len(grid)} rotated boxes",
         scores_in="spreads",
     )
 

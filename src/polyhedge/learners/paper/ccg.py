@@ -143,7 +143,6 @@ class CCG:
             status=Status.FAILED if complaint else run.status,
             seconds=time.perf_counter() - began,
             lower_bound=lower,
-            trace=run.trace,
             detail=f"objective and bound for {about}; {complaint or run.detail}",
         )
 
@@ -154,7 +153,6 @@ class _RunResult(NamedTuple):
     shape: Polyhedron
     lower_bound: float
     status: Status
-    trace: tuple[float, ...]
     detail: str
     unit: float = 0.0
 
@@ -180,12 +178,12 @@ class _Valid:
         self.master, self.unit = Master(samples), 0.0
 
     def run(self) -> _RunResult:
-        settings, budget, trace = self.settings, self.budget, list[float]()
+        settings, budget, n_iterations = self.settings, self.budget, 0
         best = self._first_plan()
         # Where residuals cannot differ in cost, all selections cost the same, and no master is needed.
         lower = best.value if self.problem.structure.has_pieces and not self.unit else -np.inf
         allowed = settings.tolerance * self.unit
-        while best.value - lower > allowed and len(trace) < settings.max_iterations and not budget.is_over:
+        while best.value - lower > allowed and n_iterations < settings.max_iterations and not budget.is_over:
             rows = ModelRows()
             t = rows.columns(self.samples.n, 0.0, 1.0, integer=True)
             rows.at_most(t, -np.ones(len(t)), -float(self.samples.rank))
@@ -197,10 +195,10 @@ class _Valid:
             if self.problem.curvature is not Curvature.CONCAVE:
                 plans.append(self._plan(answer.z, self._least_harmful(answer.z, answer.levels)))
             best = min([best, *plans], key=lambda plan: plan.value)
-            trace.append(best.value)
+            n_iterations += 1
         status = status_at(best.value - lower, self.unit, settings.tolerance)
-        detail = f"{len(trace)} iterations, {len(self.master.cuts)} scenarios, bound valid for every convex set"
-        return _RunResult(self._shape(best), lower, status, tuple(trace), detail, self.unit)
+        detail = f"{n_iterations} iterations, {len(self.master.cuts)} scenarios, bound valid for every convex set"
+        return _RunResult(self._shape(best), lower, status, detail, self.unit)
 
     def _first_plan(self) -> _Planned:
         """Decisions against the mean residual; cuts that bound every level from below."""
@@ -340,8 +338,8 @@ def _learn_as_printed(samples: Samples, settings: CCG, budget: Budget) -> _RunRe
     box = Polyhedron.from_halfspaces(shape.W, far + shape.W @ units.middle)
     master, scenarios = Master(samples), [np.zeros(samples.problem.n_outcomes)]
     unit = abs(samples.value(shape) - samples.nominal_cost)
-    status, trace = Status.STOPPED_EARLY, list[float]()
-    while len(trace) < settings.max_iterations and not budget.is_over:
+    status, n_iterations = Status.STOPPED_EARLY, 0
+    while n_iterations < settings.max_iterations and not budget.is_over:
         rows = ModelRows()
         points = (np.array(scenarios) - units.middle) / units.scale
         reach = far * len(units.scale) + float(np.abs(points[0]).sum())
@@ -359,16 +357,16 @@ def _learn_as_printed(samples: Samples, settings: CCG, budget: Budget) -> _RunRe
         for z, center in zip(answer.z, samples.centers, strict=True):
             case = Adversary(samples.problem, both, 0.0, center).worst_case(z)
             worst.append((case.value, case.outcome - center))
-        trace.append(float(np.mean([value for value, _ in worst])))
-        if trace[-1] - float(answer.levels.mean()) <= settings.tolerance * unit:
+        n_iterations += 1
+        if np.mean([value for value, _ in worst]) - answer.levels.mean() <= settings.tolerance * unit:
             status = Status.OPTIMAL
             break
         fresh = [e for (value, e), level in zip(worst, answer.levels, strict=True) if value > level]
         if all(min(np.abs(e - old).max() for old in scenarios) < 1e-9 for e in fresh):
             break
         scenarios += fresh
-    detail = f"printed master, {len(trace)} iterations: zeta - eta certifies the decision, not the set"
-    return _RunResult(shape, -np.inf, status, tuple(trace), detail)
+    detail = f"printed master, {n_iterations} iterations: zeta - eta certifies the decision, not the set"
+    return _RunResult(shape, -np.inf, status, detail)
 
 
 @dataclass

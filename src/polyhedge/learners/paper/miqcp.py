@@ -180,7 +180,6 @@ class MIQCP:
             status=Status.FAILED if complaint or solution.status is Status.INFEASIBLE else solution.status,
             seconds=time.perf_counter() - began,
             lower_bound=bound,
-            trace=tuple(values),
             detail=f"objective and bound for {about}, {self.n_facets} facets; {words}",
         )
 

@@ -162,7 +162,7 @@ class _Run:
         m = samples.n_contexts
         self.scored_on = np.sort(rng.choice(m, min(m, settings.max_contexts), replace=False))
         self.best: Polyhedron | None = None
-        self.best_value, self.trace, self.stopped = np.inf, list[float](), False
+        self.best_value, self.stopped = np.inf, False
         self.own_coverage = np.nan
 
     def from_starts(self, starts: list[Polyhedron]) -> LearnResult:
@@ -182,7 +182,6 @@ class _Run:
             objective=self.best_value,
             status=Status.STOPPED_EARLY if self.stopped else Status.OPTIMAL,
             seconds=time.perf_counter() - self.began,
-            trace=tuple(self.trace),
             detail=f"Algorithm 2 from {done} of {len(starts)} starts; its own radius covers {self.own_coverage:.3f} of "
             "the learning residuals",
         )
@@ -239,7 +238,6 @@ class _Run:
         """Evaluate a candidate exactly at the conformal radius and keep it if it is the best."""
         shape = closed(self.samples, self.samples.normalised(state.shape))
         value = self.samples.value(shape, self.scored_on)
-        self.trace.append(value)
         if value < self.best_value or self.best is None:
             self.best, self.best_value = shape, value
             self.own_coverage = float(state.shape.contains(self.samples.residuals, state.r).mean())
