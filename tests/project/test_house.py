@@ -132,9 +132,9 @@ BUDGETS = {
     "data": 1360,  # 900 is the aim
     "predictors": 2090,  # 1000 is the aim
     "problems": 4950,  # 3900 is the aim
-    "sets": 1400,  # 1300 is the aim
+    "sets": 1380,  # 1300 is the aim
     "robust": 3800,  # 3500 is the aim
-    "learners": 5075,  # 4600 is the aim
+    "learners": 5060,  # 4600 is the aim
     "planning": 3950,  # 3000 is the aim
     "regions": 1100,  # 900 is the aim
     "calibration": 2070,  # 1900 is the aim
@@ -144,7 +144,7 @@ BUDGETS = {
     "app": 5100,  # 3800 is the aim
     "distributed": 570,  # 600 is the aim
     "integrations": 130,
-    "solvers": 2420,  # 2100 is the aim
+    "solvers": 2400,  # 2100 is the aim
     "_support": 1420,  # 900 is the aim
 }
 """Lines of each package, "" being the modules at the top level: new code finds its room, or makes room."""
