@@ -41,7 +41,6 @@ __all__ = [
     "groups_diagnostic",
     "is_about",
     "order_diagnostic",
-    "predictor_diagnostics",
     "row_hashes",
     "seen_diagnostic",
     "ties_diagnostic",
@@ -133,7 +132,7 @@ def diagnostics_of_fit(model: Model, rows: Rows, calibrate: Indices, in_time: bo
         drift = _drift_between_halves(_residuals(model, rows.take(parts["calibration"])), names)
     else:
         residuals = [(name, _residuals(model, rows.take(part))) for name, part in parts.items() if len(part)]
-        drift = drift_between_parts(residuals, (), names)
+        drift = drift_between_parts(residuals, names)
     copies = copies_diagnostic(row_hashes(own), model.record.seen, own.groups)
     return (*copies, *diagnostics_of_radii(model, own), *drift)
 
@@ -214,7 +213,7 @@ def _residuals(model: Model, rows: Rows) -> Array:
 def _drift_between_halves(residuals: Array, names: Sequence[str]) -> list[Diagnostic]:
     half = len(residuals) // 2
     parts = [("older half", residuals[:half]), ("newer half of the calibration", residuals[half:])]
-    return drift_between_parts(parts, (), names)
+    return drift_between_parts(parts, names)
 
 
 # Rows that are known already
@@ -292,35 +291,25 @@ def fed_again_diagnostic(hashes: Prints | None, fed: Prints | None) -> list[Diag
 # Single diagnostics
 
 
-def drift_between_parts(
-    parts: Sequence[tuple[str, Array]], scores: Sequence[Array], names: Sequence[str]
-) -> list[Diagnostic]:
-    """Whether residuals of consecutive parts of an ordered split, or the scores of the last two, differ.
+def drift_between_parts(parts: Sequence[tuple[str, Array]], names: Sequence[str]) -> list[Diagnostic]:
+    """Whether residuals of consecutive parts of an ordered split differ.
 
     Two-sample Kolmogorov-Smirnov tests, corrected for their number, so that a table without drift is suspected with
-    probability `FALSE_ALARMS` at most. The scores of the learning part are left out: the set has seen them.
+    probability `FALSE_ALARMS` at most.
 
     Parameters
     ----------
     parts : (name, residuals of shape (n, d)) in the order of time, none of them used for training.
-    scores : scores of the calibration and of the held-out part; may be empty.
     names : of the outcomes.
     """
-    tests = [
-        (f"the residuals of {name}", before[0], after[0], before[1][:, j], after[1][:, j])
-        for before, after in pairwise(parts)
-        for j, name in enumerate(names)
-    ]
-    if len(scores) == 2:
-        tests.append(("the scores", "calibration", "held-out", scores[0], scores[1]))
-    worst = _worst(tests)
+    worst = _largest_drift(parts, names)
     if worst is None:
         return []
-    what, before, after, p = worst
+    name, before, after, p = worst
     return _about(
         Code.DRIFT,
-        f"{what} differ between the {before} and the {after} part (p = {p:.1g}; {_alarm()}). The promise holds "
-        "for rows like the calibration part only. Recalibrate on recent rows, and often.",
+        f"the residuals of {name} differ between the {before} and the {after} part (p = {p:.1g}; {_alarm()}). The "
+        "promise holds for rows like the calibration part only. Recalibrate on recent rows, and often.",
     )
 
 
@@ -330,19 +319,27 @@ def drift_along_file(residuals: Array, names: Sequence[str]) -> list[Diagnostic]
     The same tests as between parts. The rows must not have been used for training.
     """
     half = len(residuals) // 2
-    tests = [
-        (f"the residuals of {name}", "first", "second", residuals[:half, j], residuals[half:, j])
-        for j, name in enumerate(names)
-    ]
-    worst = _worst(tests)
+    worst = _largest_drift([("first", residuals[:half]), ("second", residuals[half:])], names)
     if worst is None:
         return []
     return _about(
         Code.ORDER,
-        f"{worst[0]} differ between the first and the second half of the file (p = {worst[3]:.1g}; {_alarm()}). "
-        'If the rows are in the order of time, split them in time: split="time" or a TimeSplit; on the command line, '
-        "give --time-column. If they are sorted by something else, shuffling took care of it.",
+        f"the residuals of {worst[0]} differ between the first and the second half of the file (p = {worst[3]:.1g}; "
+        f'{_alarm()}). If the rows are in the order of time, split them in time: split="time" or a TimeSplit; on the '
+        "command line, give --time-column. If they are sorted by something else, shuffling took care of it.",
     )
+
+
+def _largest_drift(parts: Sequence[tuple[str, Array]], names: Sequence[str]) -> tuple[str, str, str, float] | None:
+    """Outcome, parts and p-value of the test with the least p-value, if that is below its share of the false alarms."""
+    tests = [
+        (name, before, after, float(stats.ks_2samp(old[:, j], new[:, j]).pvalue))
+        for (before, old), (after, new) in pairwise(parts)
+        if min(len(old), len(new)) > 1
+        for j, name in enumerate(names)
+    ]
+    least = min(tests, key=lambda test: test[3], default=None)
+    return None if least is None or least[3] * len(tests) > FALSE_ALARMS else least
 
 
 def order_diagnostic(rows: Any, *, as_they_come: bool = False) -> list[Diagnostic]:
@@ -380,8 +377,8 @@ def one_of_each_group(values: Array, labels: Any) -> Array:
 def groups_diagnostic(inside: Mask, labels: Mapping[str, Any]) -> list[Diagnostic]:
     """Whether rows of some category are covered less often than others: a promise for all rows hides that.
 
-    Of each category the number of covered rows is compared with its exact law if categories were assigned at random,
-    hypergeometric. p-values are corrected for their number, so that the warning is false in `FALSE_ALARMS` of all
+    The number of covered rows of each category is compared with its hypergeometric distribution if categories were
+    assigned at random. p-values are corrected for their number, so that the warning is false in `FALSE_ALARMS` of all
     tables at most.
 
     Parameters
@@ -428,8 +425,8 @@ def ties_diagnostic(scores: Array, radius: float, guarantee: str = "outcome") ->
 def few_rows_diagnostic(n_calibrate: int, alpha: float, unit: str = "rows") -> list[Diagnostic]:
     """Whether the coverage of one model may lie far from its mean, because few rows calibrate it.
 
-    The rank is rounded up to a whole number, which makes the coverage jump with each row. The law of the rank that is
-    not rounded decides: more rows never bring the warning back.
+    The rank is rounded up to a whole number, which makes the coverage jump with each row. The distribution of the rank
+    that is not rounded decides: more rows never bring the warning back.
     """
     low, high = coverage_law(n_calibrate, alpha).ppf([0.05, 0.95])
     unrounded = stats.beta((1 - alpha) * (n_calibrate + 1), alpha * (n_calibrate + 1))
@@ -442,39 +439,12 @@ def few_rows_diagnostic(n_calibrate: int, alpha: float, unit: str = "rows") -> l
     )
 
 
-def predictor_diagnostics(
-    Y: Array, centers: Array, means: Array, names: Sequence[str], *, is_scaled: bool = False
-) -> list[Diagnostic]:
-    """Outcomes for which the predictor is not clearly better than the mean of the training rows.
-
-    Clearly: its squared error on rows it has not seen is lower by more than 1.645 standard errors. Where the set is
-    scaled by a predicted spread, the features help all the same.
-    """
-    gains = (Y - means) ** 2 - (Y - centers) ** 2
-    if len(gains) < 2:
-        return []
-    errors = gains.std(axis=0, ddof=1) / np.sqrt(len(gains))
-    poor = [name for name, gain, error in zip(names, gains.mean(axis=0), errors, strict=True) if gain <= 1.645 * error]
-    if not poor:
-        return []
-    so = (
-        "The promise holds, and the features only tell how uncertain outcomes are"
-        if is_scaled
-        else "The promise holds, but bounds are as high as without features"
-    )
-    return _about(
-        Code.PREDICTOR,
-        f"it is no better than the mean for {', '.join(poor)} on rows it has not seen. {so}. Try another "
-        "--predictor or other features.",
-    )
-
-
 def coverage_diagnostic(coverage: Proportion, n_calibrate: int, alpha: float) -> list[Diagnostic]:
     """Whether fewer independent held-out rows are covered than chance allows, or notably more than promised.
 
-    The number of covered rows is compared with its exact law if all rows are exchangeable, a beta-binomial one, so
-    that the warning is false in `FALSE_ALARMS` of all tables at most. Too many are covered where a model that misses
-    `_NOTABLE_MISSES` of the rows that it may miss would cover so many with probability `FALSE_ALARMS` at most.
+    The number of covered rows is compared with its exact distribution if all rows are exchangeable, a beta-binomial
+    one, so that the warning is false in `FALSE_ALARMS` of all tables at most. Too many are covered where a model that
+    misses `_NOTABLE_MISSES` of the rows that it may miss would cover so many with probability `FALSE_ALARMS` at most.
     """
     if not coverage.n:
         return []
@@ -544,15 +514,3 @@ def expected_cost_diagnostic(expected: Array, realised: Array, groups: Any = Non
         f"{expected_mean:.4g} that was expected ({_alarm()}). The bound does not depend on it, but the residuals of "
         "these rows are unlike those that the policy was made of. Refresh on newer rows, or fit again.",
     )
-
-
-def _worst(tests: Sequence[tuple[str, str, str, Array, Array]]) -> tuple[str, str, str, float] | None:
-    """The test with the least p-value, if that is below its share of the false alarms."""
-    usable = [test for test in tests if min(len(test[3]), len(test[4])) > 1]
-    if not usable:
-        return None
-    p_values = [float(stats.ks_2samp(test[3], test[4]).pvalue) for test in usable]
-    least = int(np.argmin(p_values))
-    if p_values[least] * len(usable) > FALSE_ALARMS:
-        return None
-    return *usable[least][:3], p_values[least]

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from threading import Lock
@@ -16,9 +18,11 @@ from typing import Any, NoReturn, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn import get_config
 from sklearn.exceptions import NotFittedError
 
 from polyhedge._support.files import replace_file
+from polyhedge._support.frames import is_dask_frame
 from polyhedge._support.progress import log_lines, tell
 from polyhedge._support.progress import progress as bar
 from polyhedge._support.settings import SettingsEstimator
@@ -28,7 +32,7 @@ from polyhedge.calibration import Calibrator, Marginal
 from polyhedge.data import GroupSplit, TimeSplit
 from polyhedge.decisions import Decisions
 from polyhedge.diagnostics import diagnostics_of_evaluation, fresh_rows_diagnostic, warn_of
-from polyhedge.distributed import decide_frame, is_dask_frame
+from polyhedge.distributed import decide_frame
 from polyhedge.evaluation import Evaluation, RowMeasures, by_group
 from polyhedge.fitting import CAUTION, fit
 from polyhedge.io import MAX_BYTES, Key, read_model, write_model
@@ -41,7 +45,7 @@ from polyhedge.predictors.regressor import takes_nan, takes_sparse
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions import LearnedSet, Work
 from polyhedge.rows import labels_by
-from polyhedge.sets import Region, Volume
+from polyhedge.sets import Region
 from polyhedge.solvers.options import Solver, solver_of
 
 Parameters = Mapping[Any, Any] | None
@@ -198,7 +202,7 @@ class RobustDecider(SettingsEstimator):
         for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
             delattr(self, name)  # no part of an earlier fit may stay with parts of this one
         self._fit_has_begun, self._state = True, MonitoringState()
-        with log_lines(verbose), bar("fitting", progress), solver_of(self):
+        with log_lines(verbose), bar("fitting", progress), self._solving:
             fitted = fit(self, X, Y, (train, learn, calibrate), groups, parameters, sample_weight)
         self._take_over(fitted.model)
         self._prepared_from, self.diagnostics_ = self.calibration, fitted.diagnostics
@@ -242,24 +246,28 @@ class RobustDecider(SettingsEstimator):
         """
         model = self._fitted("decide")
         if is_dask_frame(X):
-            with solver_of(self):
+            with self._solving:
                 lazy: Any = decide_frame(model, X, parameters, labels)
             return lazy
         X = model.as_rows(X)
-        work = Work(n_jobs, progress if callable(progress) else lambda done, total: tell(_LOG, "deciding", done, total))
-        with bar("deciding", progress is True), solver_of(self):
-            decisions = model.decide(X, parameters, work, labels)
+        with bar("deciding") if progress is True else nullcontext(), self._solving:
+            notify = progress if callable(progress) else None
+            if notify is None and _LOG.isEnabledFor(logging.INFO):
+                notify = partial(tell, _LOG, "deciding")
+            decisions = model.decide(X, parameters, Work(n_jobs, notify), labels)
         complaint = decisions.complaint()
         if complaint:
             warn(Code.NO_DECISION, complaint, stacklevel=2)
-        return replace(decisions.noted(model.oddities(X)), labels=model.labels(X, self._output_library))
+        asked = getattr(self, "_sklearn_output_config", {}).get("transform", get_config()["transform_output"])
+        labels_of = model.labels(X, None if asked == "default" else asked)
+        return replace(decisions.noted(model.oddities(X)), labels=labels_of)
 
     def region(self, x: Any, *, parameters: Parameters = None, labels: Labels = None) -> Region:
         """The set of outcomes that the decision at one row `x` guards against.
 
         `parameters` and `labels` are those of this row, as in `decide`.
         """
-        with solver_of(self):
+        with self._solving:
             return self._fitted("region").region(x, parameters, labels)
 
     def worst_outcomes(self, X: Any, *, parameters: Parameters = None, labels: Labels = None) -> Array:
@@ -269,7 +277,7 @@ class RobustDecider(SettingsEstimator):
         scenario of the policy at which bound and uncertain constraints hold. NaN if there is none. `X`, `parameters`
         and `labels` are as in `decide`.
         """
-        with solver_of(self):
+        with self._solving:
             return self._fitted("worst_outcomes").worst_outcomes(X, parameters, labels)
 
     def frontier(self, n: int = 11) -> list[dict[str, Any]]:
@@ -316,7 +324,7 @@ class RobustDecider(SettingsEstimator):
         rows, _, _ = model.read_usable(X, Y, parameters, labels)
         if rows is not None:
             warn_of(fresh_rows_diagnostic(model, rows))
-        with solver_of(self):
+        with self._solving:
             measured = model.measure(X, Y, parameters, labels)
             is_asked = model.family.has_quick_volume if volume is None else volume
             size = model.mean_volume(rows) if is_asked and rows is not None else None
@@ -332,7 +340,7 @@ class RobustDecider(SettingsEstimator):
 
         `parameters` and `labels` are as in `decide`.
         """
-        with solver_of(self):
+        with self._solving:
             return self._fitted("measure").measure(X, Y, parameters, labels)
 
     def score(self, X: Any, y: Labels = None) -> float:
@@ -341,15 +349,6 @@ class RobustDecider(SettingsEstimator):
         Scores compare only at one alpha. `y` is not needed. Rows that chose a setting must not calibrate it, see Notes.
         """
         return -float(np.mean(self.decide(X).cost_bound))
-
-    def mean_volume(self, X: Any, *, parameters: Parameters = None, labels: Labels = None) -> Volume:
-        """Volume of the set, the mean over the rows that have one; over an even choice if support is known.
-
-        `X`, `parameters` and `labels` are as in `decide`.
-        """
-        model = self._fitted("mean_volume")
-        with solver_of(self):
-            return model.mean_volume(model.read(X, None, parameters, labels, to_score=True))
 
     def update(
         self,
@@ -387,14 +386,14 @@ class RobustDecider(SettingsEstimator):
         warn_of(fresh_rows_diagnostic(begun, outcomes.rows))
         if log is not None:
             monitor.check_log(log, begun, self._state, outcomes)
-            with solver_of(self):
+            with self._solving:
                 log.add(outcomes.keys, *outcomes.raw, outcomes.issued, parameters=parameters, labels=labels)
             return self.follow(log)
         with _COUNTING:
             model, state = self._fitted("update"), self._state  # another thread may have fed outcomes meanwhile
             if model.family is not begun.family:
                 raise _exchanged(_OLD_BOUNDS)
-            with solver_of(self):
+            with self._solving:
                 later, later_state, found = monitor.updated(model, state, outcomes)
             warn_of(found)
             with _EXCHANGE:
@@ -432,7 +431,7 @@ class RobustDecider(SettingsEstimator):
         If X is a Dask DataFrame, Y names its outcome columns; scores stay with the workers.
         """
         model = self._fitted("recalibrate")
-        with solver_of(self):
+        with self._solving:
             found = recalibrated(self, model, self._calibrator, X, Y, groups, times, parameters, labels)
         with _EXCHANGE:  # radii that are set at once must both join the audit trail
             if getattr(vars(self).get("model_"), "family", None) is not model.family:
@@ -475,7 +474,7 @@ class RobustDecider(SettingsEstimator):
         """
         model = self._fitted("refresh")
         more = groups, times, parameters, labels
-        with solver_of(self):
+        with self._solving:
             found = refreshed(self, model, self._calibrator, X, Y, train, calibrate, *more)
         self._take_over(found.model)
         self.refreshed_split_, self.diagnostics_ = found.split, found.diagnostics
@@ -506,7 +505,7 @@ class RobustDecider(SettingsEstimator):
         if details is not None:
             model = replace(model, record=replace(model.record, details=details))
         monitor.check_stored(model, self._calibrator)
-        with solver_of(self):
+        with self._solving:
             write_model(path, model, trusted, sign, monitor.continuation(self.split, self.random_state, self._state))
 
     def report(
@@ -521,7 +520,7 @@ class RobustDecider(SettingsEstimator):
         parameters, labels : of these rows, as in `decide`.
         """
         self._fitted("report")
-        with solver_of(self):
+        with self._solving:
             page = import_module("polyhedge.app.report").model_report(self, X, Y, parameters=parameters, labels=labels)
         replace_file(Path(path), page.encode())
 
@@ -569,22 +568,19 @@ class RobustDecider(SettingsEstimator):
     @property
     def predict(self) -> NoReturn:
         """None, so that hasattr tells: decisions come from `decide`, predictions from `centers`."""
-        what = "Call decide(X) for decisions with their bounds, centers(X) for predicted outcomes."
-        raise AttributeError(f"A RobustDecider has no predict. {what}")
+        raise AttributeError(
+            "A RobustDecider has no predict. Call decide(X) for decisions, centers(X) for predicted outcomes."
+        )
 
     def centers(self, X: Any) -> Array:
         """The predictions (N, d) at the rows of X, around which the sets lie."""
         model = self._fitted("centers")
         return model.family.predictor.predict(model.features(X))
 
-    def scales(self, X: Any, centers: Array | None = None) -> Array:
-        """How many times its calibrated size the set has at each row of `X` (N,): the predicted spread, or 1.
-
-        `centers` are the predictions there.
-        """
+    def scales(self, X: Any) -> Array:
+        """How many times its calibrated size the set has at each row of `X` (N,): the predicted spread, or 1."""
         features = self._fitted("scales").features(X)
-        sets = self._sets("scale of a set", ValueError)
-        return sets.scales(features, sets.predictor.predict(features) if centers is None else centers)
+        return self._sets("scale of a set", ValueError).at(features).scales
 
     def residuals(self, X: Any, Y: ArrayLike) -> Array:
         """Residuals (N, d) that `set_` holds: `Y` minus the prediction at `X`, over the predicted spread if any."""
@@ -611,6 +607,11 @@ class RobustDecider(SettingsEstimator):
             return self._model.sets
         except AttributeError as missing:
             raise error(f"There is no {name}. {missing}") from None
+
+    @property
+    def _solving(self) -> AbstractContextManager[None]:
+        """The context in which the setting `solver` is in force."""
+        return nullcontext() if self.solver is None else solver_of(self)
 
     def _take_over(self, model: Model) -> None:
         with _EXCHANGE:

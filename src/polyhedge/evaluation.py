@@ -29,8 +29,6 @@ __all__ = [
     "RowMeasures",
     "by_group",
     "estimate",
-    "evaluate_decisions",
-    "level_of_each",
     "measure_rows",
     "proportion",
     "shortfalls",
@@ -144,40 +142,37 @@ class Evaluation:
     diagnostics: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        costs = {name: amount(getattr(self, name), self.cost_unit) for name in _COSTS}
-        expected = [] if self.expected_cost is None else [f"expected cost    {costs['expected_cost']}"]
-        lines = [
-            f"coverage         {self.coverage}  (promised {self.promised:.3g})",
-            *self._held_lines(),
-            *self._unbounded_lines(),
-            f"mean bound       {costs['worst_case_cost']}",
-            f"premium          {costs['premium']}",
-            *expected,
-            f"realised cost    {costs['realised_cost']}",
-            f"regret           {costs['regret']}",
-            f"over nominal     {costs['over_nominal']}",
-        ]
+        return "\n".join([*self.lines(), *self.diagnostics])
+
+    def lines(self) -> list[str]:
+        """The figures in words, a line each, without the diagnostics."""
+        shares = {"coverage": f"{self.coverage}  (promised {self.promised:.3g})"}
+        if self.constraints_held is not None:
+            shares["promise held"] = f"{self.promise_held}  (bound and constraints together)"
+        shares["bound held"] = f"{self.bound_held}"
+        if self.constraints_held is not None and self.nominal_constraints_held is not None:
+            nominal = f"(nominal {self.nominal_constraints_held.value:.3f})"
+            shares["constraints held"] = f"{self.constraints_held}  {nominal}"
+            shares |= {f"  {one.name}:": str(one) for one in self.constraints}
+        if self.without_bound > 0:
+            shares["without a bound"] = f"{self.without_bound} of all rows, which are left out above"
+            shares["not missed"] = f"{self.not_missed} of all rows: those without a bound count as held"
+        if self.n_unpromised:
+            shares["without promise"] = f"{self.n_unpromised} of the rows with a bound"
+        names = ("mean bound", "premium", "expected cost", "realised cost", "regret", "over nominal")
+        costs = {name: getattr(self, field) for name, field in zip(names, _COSTS, strict=True)}
+        shares |= {name: amount(cost, self.cost_unit) for name, cost in costs.items() if cost is not None}
         if self.volume is not None:
-            lines.append(f"volume           {float(self.volume):.4g}")
+            shares["volume"] = f"{float(self.volume):.4g}"
         if self.n_undecided:
-            lines.append(f"undecided rows   {self.n_undecided}")
-        lines += [*(f"  {group}" for group in self.groups), *self.diagnostics]
-        return "\n".join(lines)
+            shares["undecided rows"] = str(self.n_undecided)
+        return [*(f"{name:<16} {text}" for name, text in shares.items()), *(f"  {group}" for group in self.groups)]
 
     def __repr__(self) -> str:
         expected = "" if self.expected_cost is None else f"expected {self.expected_cost:.4g}, "
         costs = f"bound {self.worst_case_cost:.4g}, {expected}realised {self.realised_cost:.4g}"
         costs = amount(costs, self.cost_unit)
         return f"<Evaluation: coverage {self.coverage}, promised {self.promised:.3g}; {costs}>"
-
-    def _unbounded_lines(self) -> list[str]:
-        lines = []
-        if self.without_bound > 0:
-            lines.append(f"without a bound  {self.without_bound} of all rows, which are left out above")
-            lines.append(f"not missed       {self.not_missed} of all rows: those without a bound count as held")
-        if self.n_unpromised:
-            lines.append(f"without promise  {self.n_unpromised} of the rows with a bound")
-        return lines
 
     def to_frame(self) -> Any:
         """Each figure in a row (pandas): its value, its interval or standard error, and the number of rows."""
@@ -200,32 +195,18 @@ class Evaluation:
 
     def _by_group(self) -> Any:
         """A row for each group (pandas), for a reader."""
-        shares = ("coverage", "low", "high")
-        is_expected = any(group.expected_cost is not None for group in self.groups)
-        costs = ("worst_case_cost", *(["expected_cost"] if is_expected else []), "realised_cost")
-        columns: dict[str, Any] = {
-            "n": [group.coverage.n for group in self.groups],
-            **{
-                name: [float(getattr(group.coverage, name, group.coverage)) for group in self.groups] for name in shares
-            },
-            **{
-                with_unit(name, self.cost_unit): [_or_nan(getattr(group, name)) for group in self.groups]
-                for name in costs
-            },
-            "p_value": [group.p_value for group in self.groups],
-        }
-        return as_frame(columns, "pandas", [group.label for group in self.groups])
-
-    def _held_lines(self) -> list[str]:
-        bound = f"bound held       {self.bound_held}"
-        if self.constraints_held is None:
-            return [bound]
-        return [
-            f"promise held     {self.promise_held}  (bound and constraints together)",
-            bound,
-            f"constraints held {self.constraints_held}  (nominal {self.nominal_constraints_held})",
-            *(f"  {constraint.name}: {constraint}" for constraint in self.constraints),
+        costs = ["worst_case_cost", *(["expected_cost"] if self.expected_cost is not None else []), "realised_cost"]
+        rows = [
+            {
+                "n": group.coverage.n,
+                **{name: float(getattr(group.coverage, name, group.coverage)) for name in ("coverage", "low", "high")},
+                **{with_unit(name, self.cost_unit): _or_nan(getattr(group, name)) for name in costs},
+                "p_value": group.p_value,
+            }
+            for group in self.groups
         ]
+        columns = {name: [row[name] for row in rows] for name in rows[0]}
+        return as_frame(columns, "pandas", [group.label for group in self.groups])
 
 
 def _or_nan(value: float | None) -> float:
@@ -233,43 +214,40 @@ def _or_nan(value: float | None) -> float:
 
 
 @dataclass(frozen=True)
-class GroupMeasure:
-    """How one group of rows fared, with a correction for looking at all of them.
+class GroupMeasure(Evaluation):
+    """The evaluation of one group of rows, with a correction for looking at all of them.
 
     Attributes
     ----------
     label : of the group.
-    coverage, promise_held : shares of the rows with a bound, whose intervals hold for all groups at once, in 95 % of
-        cases (Bonferroni).
-    worst_case_cost, realised_cost : means of the bounds and of what the decisions cost.
     p_value : of so few rows covered if this model covers at least 1 - alpha of the group's rows, corrected by Holm's
         method: naming every group below 0.05 names one wrongly in at most 5 % of cases. Rows must be independent.
-    n_without_bound : rows of the group that have no finite bound.
-    cost_unit : unit of the costs, where it is known.
-    expected_cost : mean of what the policy expected; None where it is not known.
+    coverage, bound_held, promise_held, without_bound, not_missed, constraints_held, nominal_constraints_held : as in
+        `Evaluation`, with intervals that hold for all groups at once, in 95 % of cases (Bonferroni).
+    worst_case_cost, premium, realised_cost, regret, over_nominal, expected_cost, cost_unit : as in `Evaluation`.
+    promised, n_unpromised, volume, n_undecided, constraints, groups, diagnostics : as in `Evaluation`.
     """
 
-    label: str
-    coverage: Proportion
-    promise_held: Proportion
-    worst_case_cost: Estimate
-    realised_cost: Estimate
-    p_value: float
-    n_without_bound: int = 0
-    cost_unit: str = ""
-    expected_cost: Estimate | None = None
+    label: str = ""
+    p_value: float = 1.0
 
     @property
     def is_short(self) -> bool:
         """Whether the group is covered less than promised, beyond chance."""
         return self.p_value <= LOOKS
 
+    @property
+    def n_without_bound(self) -> int:
+        """Rows of the group that have no finite bound."""
+        return self.without_bound.n - self.coverage.n
+
     def __str__(self) -> str:
         short = "  covered less than promised" if self.is_short else ""
         none = f", {self.n_without_bound} more rows without a bound" if self.n_without_bound else ""
         cost = amount(self.realised_cost, self.cost_unit)
         cost += "" if self.expected_cost is None else f" (expected {self.expected_cost:.4g})"
-        return f"{self.label} (n={self.coverage.n}): {self.coverage}, cost {cost}{none}{short}"
+        bound = f"bound {self.worst_case_cost:.4g}"
+        return f"{self.label} (n={self.coverage.n}): {self.coverage}, {bound}, cost {cost}{none}{short}"
 
     def __repr__(self) -> str:
         return f"<GroupMeasure {self}>"
@@ -491,30 +469,13 @@ def by_group(measures: RowMeasures, labels: Any, alpha: float) -> tuple[GroupMea
     if labels.shape != measures.inside.shape:
         raise ValueError(f"by must have one label for each of {len(measures.inside)} rows, got shape {labels.shape}.")
     labels = np.where([is_missing(label) for label in labels], "(missing)", labels.astype(str))
-    names = np.unique(labels)
-    members = [labels == name for name in names]
-    bounded = [rows & measures.has_bound for rows in members]
-    p_values = shortfalls([measures.inside[rows] for rows in bounded], alpha)
-    level = level_of_each(len(names))
+    members = {str(name): labels == name for name in np.unique(labels)}
+    p_values = shortfalls([measures.inside[rows & measures.has_bound] for rows in members.values()], alpha)
+    level = 1 - LOOKS / max(len(members), 1)
     return tuple(
-        GroupMeasure(
-            str(name),
-            proportion(measures.inside[held_to], level),
-            proportion(measures.promise_held[held_to], level),
-            estimate(measures.cost_bound[rows]),
-            estimate(measures.realised[rows]),
-            float(p),
-            int(rows.sum() - held_to.sum()),
-            measures.cost_unit,
-            _known(measures.expected[rows]),
-        )
-        for name, rows, held_to, p in zip(names, members, bounded, p_values, strict=True)
+        GroupMeasure(**vars(measures.summary(alpha, rows, level=level)), label=name, p_value=float(p))
+        for (name, rows), p in zip(members.items(), p_values, strict=True)
     )
-
-
-def level_of_each(n: int) -> float:
-    """The level of the intervals of `n` groups that hold for all of them at once, in 95 % of cases (Bonferroni)."""
-    return 1 - LOOKS / n
 
 
 def shortfalls(hits: Sequence[Mask], alpha: float) -> Array:
@@ -536,26 +497,6 @@ def shortfalls(hits: Sequence[Mask], alpha: float) -> Array:
     corrected = np.empty(len(order))
     corrected[order] = np.minimum(stepped, 1.0)
     return corrected
-
-
-def evaluate_decisions(
-    problem: DecisionProblem,
-    decisions: Decisions,
-    inside: Mask,
-    centers: Array,
-    outcomes: Array,
-    volume: Volume | None,
-    alpha: float,
-) -> Evaluation:
-    """Compare decisions with what happened. Test data only: nothing here feeds back into the set.
-
-    Parameters
-    ----------
-    problem, decisions, inside, centers, outcomes : as in `measure_rows`.
-    volume : of the set, taken over; None if unknown.
-    alpha : the level that was promised.
-    """
-    return measure_rows(problem, decisions, inside, centers, outcomes).summary(alpha, volume=volume)
 
 
 class _Number(float):

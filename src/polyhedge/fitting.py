@@ -315,7 +315,7 @@ class Developed:
 
 
 def develop(settings: Any, problem: DecisionProblem, chosen: ChosenPredictor, split: Split, seed: int) -> Developed:
-    """The family that the guarantee in force asks for: a guarded policy, a guarded set policy, or a learned set."""
+    """The family that the guarantee in force asks for: a bound on the cost of a policy, or a learned set."""
     is_cost = _in_force(settings) == "cost"
     if is_cost and settings.learner is None:
         given = Development(problem, settings.alpha, chosen.make, chosen.rows, split, seed, in_time(settings.split))
@@ -517,8 +517,7 @@ def guarantee_in_force(guarantee: str | None, problem: DecisionProblem, learner:
     """What a decider with these settings promises, "cost" or "outcome": the one place that knows the default.
 
     The lowest bound on the returned decision is the default, except if a learner asks for a set; if rows have
-    parameters, which need not be exchangeable; and if constraints are uncertain and no margins can be planned for the
-    cost.
+    parameters, which need not be exchangeable; and if constraints are uncertain and the cost takes no margins.
 
     Examples
     --------
@@ -567,7 +566,6 @@ def check_settings(settings: Any, calibrate: Any = None) -> None:
     if settings.guarantee not in (None, "outcome", "cost"):
         raise ValueError(f'guarantee must be "outcome" or "cost", got {settings.guarantee!r}.')
     _check_policy(settings)
-    check_caution(settings.caution, _in_force(settings), learner, settings.policy)
     _warn_if_fitted(settings.predictor)
     is_ordered = in_time(split) or calibrate is not None  # rows that are given are in an order
     if calibration is not None and calibration.needs_order and not is_ordered:
@@ -591,44 +589,31 @@ def warn_of_level(alpha: float, stacklevel: int = 3) -> None:
 
 
 def _check_policy(settings: Any) -> None:
-    caution, policy = settings.caution, settings.policy
+    caution, policy, learner = settings.caution, settings.policy, settings.learner
     is_number = isinstance(caution, (int, float, np.integer, np.floating)) and not isinstance(caution, bool)
     if not is_number or not 0 <= caution <= 1:
         raise ValueError(f"caution must be a number from 0 to 1, got {caution!r}.")
-    if policy is None:
-        return
-    if isinstance(policy, type) or not (callable(policy) or hasattr(policy, "predict")):
-        raise TypeError(
-            f"policy must be a function of X (and parameters) or an estimator with predict, got {policy!r}."
-        )
-    if settings.guarantee == "outcome" or settings.learner is not None:
-        raise ValueError(
-            'A policy is guarded by its cost, so that it takes neither guarantee="outcome" nor a learner. Leave them '
-            "out."
-        )
-
-
-def check_caution(caution: float, in_force: str, learner: Any = None, policy: Any = None) -> None:
-    """Raise if a caution is given and no policies compete that it could weigh.
-
-    Examples
-    --------
-    >>> check_caution(0.2, "cost")
-    >>> check_caution(0.2, "outcome")
-    Traceback (most recent call last):
-    ValueError: caution=0.2 weighs policies against each other, and guarantee="outcome" makes none. Leave caution ...
-    """
+    if policy is not None:
+        if isinstance(policy, type) or not (callable(policy) or hasattr(policy, "predict")):
+            raise TypeError(
+                f"policy must be a function of X (and parameters) or an estimator with predict, got {policy!r}."
+            )
+        if settings.guarantee == "outcome" or learner is not None:
+            raise ValueError(
+                'The cost of a policy\'s decisions is bounded, so that it takes neither guarantee="outcome" nor a '
+                "learner. Leave them out."
+            )
     if caution == CAUTION:
         return
     weighs = f"caution={caution:g} weighs policies against each other, and"
-    if in_force == "outcome":
+    if _in_force(settings) == "outcome":
         raise ValueError(
             f'{weighs} guarantee="outcome" makes none. Leave caution out, or take guarantee="cost" (on the command '
             "line: leave --caution out, or take --guarantee cost)."
         )
     if learner is not None or policy is not None:
-        given = "learner=, whose robust decisions are" if policy is None else "policy=, which is"
-        raise ValueError(f"{weighs} with {given} guarded, none compete. Leave caution out.")
+        given = "learner=" if policy is None else "policy="
+        raise ValueError(f"{weighs} with {given} there is only one. Leave caution out.")
 
 
 def _warn_if_fitted(predictor: Any) -> None:

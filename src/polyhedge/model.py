@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -146,7 +147,7 @@ class Model:
         names = self.record.feature_names or getattr(self._estimator, "feature_names_in_", ())
         return tuple(str(name) for name in names) or None
 
-    @property
+    @cached_property
     def schema(self) -> Schema | None:
         """How raw columns become what the predictor takes; None if it takes them as they are."""
         return self.record.schema if is_made_here(getattr(self.family.predictor, "template", None)) else None
@@ -200,10 +201,11 @@ class Model:
         to_score: bool = False,
     ) -> Rows:
         """New rows as the model takes them, checked; `to_score` asks for parameters only if scores depend on them."""
-        values = None
-        if not to_score or parameters is not None or self.family.scores_need_parameters:
+        values = None if to_score or self.problem.parameters else np.zeros((n_rows_of(X), 0))
+        if parameters or (self.problem.parameters and (not to_score or self.family.scores_need_parameters)):
             values = parameter_rows(self.problem.parameters, parameters, n_rows_of(X), X)
-        check_row_labels(self.radii, X, labels)
+        if labels is not None:
+            check_row_labels(self.radii, X, labels)
         outcomes = None if Y is None else self.outcomes(X, Y)
         return Rows(self.features(X), outcomes, values, labels=None if labels is None else as_values(labels))
 
@@ -507,13 +509,19 @@ def chosen_predictor(model: Model) -> str:
 
 def summary_of(model: Model) -> str:
     """What was learned and promised, a line each."""
+    shown = [f"  {name:<10} {printable(text)}" for name, text in summary_lines(model).items()]
+    return "\n".join(["A fitted RobustDecider", *shown])
+
+
+def summary_lines(model: Model) -> dict[str, str]:
+    """What was learned and promised, by what it is about."""
     record, problem, result = model.record, model.problem, model.record.learn_result
     predictor = chosen_predictor(model)
     if not predictor:
         given = record.settings.get("predictor", "None")
         name = "a ridge regression on smooth features" if given == "None" else " ".join(given.split())
         predictor = "; ".join(filter(None, [name, record.settings.get("prepared columns")]))
-    learned = model.family.made_of
+    learned = model.family.made_of if model.family.report is None else model.family.report.why()
     if result is not None:
         learned = f"{type(result.set).__name__} from {record.n_learn} rows; {result.detail or result.status}"
     keeps = " and keeps all uncertain constraints" if problem.constraint_names else ""
@@ -529,15 +537,16 @@ def summary_of(model: Model) -> str:
         "exactly": f"the {promised_by(model)}",
         "rests on": f"{model.radii.n} calibration rows that did nothing else",
     }
-    shown = [f"  {name:<10} {printable(text)}" for name, text in lines.items() if text]
-    return "\n".join(["A fitted RobustDecider", *shown])
+    return {name: text for name, text in lines.items() if text}
 
 
 def _parts_in_words(model: Model) -> str:
     """The parts in the roles that they had: rows that learning did not need have calibrated with the others."""
-    train, learn, calibrate = (len(getattr(model.record.split, part)) for part in ("train", "learn", "calibrate"))
+    split = model.record.split
+    train, learn, calibrate, held_out = map(len, (split.train, split.learn, split.calibrate, split.held_out))
     parts = f"{train} train, {learn} learn, {calibrate} calibrate"
     if learn and model.trail and model.trail[0].n == learn + calibrate:
         parts = f"{train} train and learn, {learn + calibrate} calibrate"
+    parts += f", {held_out} held out" if held_out else ""
     is_renewed = len(model.trail) > 1 or model.radii.n not in (calibrate, learn + calibrate)
     return f"{parts} in fit; since then {model.radii.n} newer ones calibrate" if is_renewed else parts

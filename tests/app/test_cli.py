@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import io
 import re
 import runpy
 import subprocess
@@ -13,26 +11,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 from typer.testing import Result
 
 import polyhedge
-from polyhedge import Evaluation
 from polyhedge.data import examples
 from polyhedge.data.wheels import NoDataError
 from polyhedge_study import (
     TASKS,
-    Comparison,
     bonferroni_box,
-    compare,
-    draw_sets,
     energy_task,
     make_task,
     synthetic_task,
 )
 from polyhedge_study import demo as demo_module
-from polyhedge_study.commands.tables import rich_table
-from polyhedge_study.grid import Grid
 from shared import run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,11 +46,6 @@ def assert_is_png(path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def small() -> Comparison:
-    return compare(synthetic_task(0, sizes=(200, 60, 60, 100)), alpha=0.2)
-
-
-@pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Path]:
     out = tmp_path_factory.mktemp("demo") / "new" / "folder"
     return run("demo", "--out", str(out), "--alpha", "0.2"), out
@@ -73,19 +59,6 @@ def test_task_parts_are_disjoint_and_exhaust_the_rows(name: str) -> None:
     task = make_task(name, 3)
     rows = np.concatenate([task.split.train, task.split.learn, task.split.calibrate, task.test])
     np.testing.assert_array_equal(np.sort(rows), np.arange(len(task.Y)))
-
-
-@pytest.mark.parametrize("name", TASKS)
-def test_same_seed_same_task_and_other_seed_other_task(name: str) -> None:
-    first, again, other = (make_task(name, seed).rows("test")[1] for seed in (0, 0, 1))
-    np.testing.assert_array_equal(first, again)
-    assert not np.array_equal(first, other)
-
-
-def test_linear_and_quadratic_share_draws_and_newsvendor_has_its_own() -> None:
-    linear, quadratic, newsvendor = (make_task(name, 0).Y for name in ("linear", "quadratic", "newsvendor"))
-    np.testing.assert_array_equal(linear, quadratic)
-    assert not np.array_equal(linear, newsvendor)
 
 
 def test_energy_is_scaled_by_the_training_rows_alone() -> None:
@@ -117,40 +90,6 @@ def test_bonferroni_box_covers_its_rank_of_each_coordinate() -> None:
     np.testing.assert_array_equal((np.abs(residuals) <= box.scale).sum(axis=0), [rank, rank])
 
 
-def test_both_sets_are_judged_on_the_same_rows(small: Comparison) -> None:
-    assert [row.evaluation.coverage.n for row in small.rows] == [100, 100]
-    for row in small.rows:
-        assert isinstance(row.evaluation, Evaluation)
-        inside = row.shape.contains(small.residuals, row.radius)
-        assert row.evaluation.coverage.value == inside.mean()
-        assert row.evaluation.bound_held.value >= row.evaluation.coverage.value
-
-
-@pytest.mark.needs("matplotlib")
-def test_failed_drawing_leaves_nothing_behind(
-    small: Comparison, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from matplotlib.figure import Figure
-
-    def break_off(self: Figure, stream: object, **options: object) -> None:
-        stream.write(b"half a picture")  # type: ignore[attr-defined]
-        raise OSError("disk full")
-
-    monkeypatch.setattr(Figure, "savefig", break_off)
-    with pytest.raises(OSError, match="disk full"):
-        draw_sets(small, tmp_path / "sets.png")
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.needs("matplotlib")
-def test_drawing_replaces_an_older_picture(small: Comparison, tmp_path: Path) -> None:
-    path = tmp_path / "sets.png"
-    path.write_bytes(b"old")
-    draw_sets(small, path)
-    assert_is_png(path)
-    assert list(tmp_path.iterdir()) == [path]
-
-
 # --- the command line -------------------------------------------------------------------------------------
 
 
@@ -175,21 +114,6 @@ def test_demo_saves_one_whole_picture_a_task_and_nothing_else(demo: tuple[Result
         assert_is_png(path)
 
 
-def test_demo_without_matplotlib_prints_and_says_how_to_get_pictures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: Comparison
-) -> None:
-    find_spec = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *rest: None if name == "matplotlib" else find_spec(name, *rest)
-    )
-    monkeypatch.setattr(demo_module, "compare", lambda task, **options: small)
-    result = run("demo", "--out", str(tmp_path / "out"))
-    assert result.exit_code == 0
-    assert "Bonferroni box" in result.stdout
-    assert "pip install 'polyhedge[plot]'" in result.stderr
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -208,13 +132,6 @@ def test_bad_value_is_one_line_on_stderr_and_exit_code_2(arguments: list[str], m
     assert not (tmp_path / "out").exists()
 
 
-def test_usage_error_is_exit_code_2() -> None:
-    for arguments in (["demo", "--alpha", "much"], ["demo", "--out", str(README)], ["predict"]):
-        result = run(*arguments)
-        assert result.exit_code == 2
-        assert "Traceback" not in result.output
-
-
 def test_fault_of_the_library_is_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(task: object, **options: object) -> None:
         raise RuntimeError("The solver\nstopped.")
@@ -230,11 +147,6 @@ def test_fault_of_the_library_is_exit_code_1(monkeypatch: pytest.MonkeyPatch) ->
 def test_debug_shows_the_traceback() -> None:
     result = run("--debug", "demo", "--alpha", "2")
     assert isinstance(result.exception, ValueError)
-
-
-def test_help_gives_an_example() -> None:
-    assert "Example: polyhedge example energy" in run("--help").stdout
-    assert "--alpha 0.2" in run("demo", "--help").stdout
 
 
 def test_installed_command_answers_in_a_real_process() -> None:
@@ -276,13 +188,6 @@ def test_example_runs(path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     except NoDataError as error:
         pytest.skip(str(error))
     assert capsys.readouterr().out
-
-
-def test_brackets_in_a_note_reach_the_terminal():
-    table = rich_table(Grid("t", ("a" * 60,), (("1",),), "pip install 'polyhedge[picnn]'"))
-    console = Console(width=80, file=io.StringIO())
-    console.print(table)
-    assert "polyhedge[picnn]" in console.file.getvalue()
 
 
 # --- without the study ------------------------------------------------------------------------------------

@@ -13,8 +13,6 @@ from sklearn.linear_model import Ridge
 
 import polyhedge as ph
 from polyhedge._support.alignment import refuse_outcomes
-from polyhedge.evaluation import measure_rows
-from polyhedge.robust import decide_knowing
 
 NAMES = ["calls", "mails"]
 
@@ -73,7 +71,7 @@ def test_names_of_columns_are_no_outcomes(names: Any) -> None:
         decider().fit(T, names)
 
 
-def test_one_column_for_two_outcomes_is_told_by_columns() -> None:
+def test_one_column_for_two_outcomes_is_refused_by_columns() -> None:
     with pytest.raises(ValueError, match=r"Y must have 2 column\(s\), one for each outcome, got 1"):
         decider().fit(X, T["calls"].rename(None))
 
@@ -98,7 +96,7 @@ def test_a_cost_that_cannot_be_called_says_how_to_write_it(cost: Any, kind: type
         problem(cost)
 
 
-def test_a_variable_by_a_wrong_name_is_told_with_the_right_ones() -> None:
+def test_a_wrong_name_of_a_variable_is_refused_with_the_right_ones() -> None:
     named = {"on": cp.Variable(boolean=True), "power": cp.Variable(nonneg=True)}
     with pytest.raises(ValueError, match=r"'pwr'\. The decision has the variable\(s\) on, power"):
         ph.DecisionProblem(decision=named, cost=lambda z, u: u[0] * z["pwr"], n_outcomes=1)
@@ -143,31 +141,7 @@ def test_names_of_calibrators_lead_to_their_classes() -> None:
         decider(calibration="ByCategory").fit(X, Y)
 
 
-def test_level_is_about_bounds() -> None:
-    with pytest.raises(ValueError, match=r"the share of bounds that may fail: with alpha=0\.1 nine of ten hold"):
-        decider(alpha=90).fit(X, Y)
-
-
-def test_a_gap_is_told_at_its_row(fitted: ph.RobustDecider) -> None:
+def test_a_missing_value_is_noted_at_its_row(fitted: ph.RobustDecider) -> None:
     with pytest.warns(ph.CodedWarning, match="1 of 5 decisions: not decided.*booked is missing"):
         frame = fitted.decide(X[:5].assign(booked=[1.0, 2.0, 3.0, np.nan, 5.0])).to_frame()
     assert list(frame.index[frame["status"] == "not decided"]) == [X.index[3]]
-
-
-def test_deciding_as_the_prediction_says_costs_nothing_more() -> None:
-    """Sums in another order must not look like a difference."""
-    task, outcomes = problem(), Y.to_numpy()
-    centers = outcomes + 1.0
-    trusting, bound = decide_knowing(task, centers, np.zeros((len(Y), 0)))
-    decisions = ph.robust.decide(task, ph.sets.Box([1.0, 1.0]), 0.0, centers)
-    nearly = replace(decisions, flat=np.nextafter(trusting, np.inf), cost_bound=bound)
-    rows = measure_rows(task, nearly, np.ones(len(Y), dtype=bool), centers, outcomes)
-    assert (rows.realised != task.evaluate(trusting, outcomes)).any()
-    assert (rows.over_nominal == 0).all()
-
-
-def test_an_evaluation_tells_the_mean_bound(fitted: ph.RobustDecider) -> None:
-    with pytest.warns(ph.DiagnosticWarning, match="Seen before"):
-        shown = str(fitted.evaluate(X, Y))
-    assert "mean bound " in shown
-    assert "worst-case" not in shown

@@ -12,19 +12,16 @@ import sys
 import time
 import warnings
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 import polyhedge as ph
 from polyhedge._support.progress import progress, tell
 from polyhedge.app import cli
-from polyhedge.app.cli.common import plain
 from polyhedge.app.cli.fit import LEARNERS
 from polyhedge.app.reading import read_table
 from polyhedge.app.rows import plain_columns
@@ -52,22 +49,6 @@ def history(n: int = 200, seed: int = 0) -> pd.DataFrame:
             "right": (0.5 * town - a + noise[:, 1]).round(6),
         }
     )
-
-
-def test_decisions_are_called_like_the_outcome_columns_that_they_belong_to(tmp_path: Path) -> None:
-    (tmp_path / "problem.toml").write_text('kind = "newsvendor"\nn_outcomes = 2\noverage = 1\nunderage = 3\n')
-    frame = history()
-    frame[OUTCOMES] = frame[OUTCOMES].abs()
-    frame.to_csv(tmp_path / "history.csv", index=False)
-    model = tmp_path / "m.polyhedge"
-    fit = ["fit", tmp_path / "history.csv", "--problem", tmp_path / "problem.toml", "--predictor", "ridge"]
-    done = run(*fit, "--outcomes", "left,right", "--alpha", "0.3", "--out", model)
-    assert done.exit_code == 0, done.output
-    assert '"cost", the default' in done.stdout
-    assert run("decide", model, tmp_path / "history.csv", "--out", tmp_path / "out.csv").exit_code == 0
-    assert pd.read_csv(tmp_path / "out.csv").columns[:2].tolist() == ["order_left", "order_right"]
-    assert run("report", model).exit_code == 0
-    assert "order_left, order_right" in (tmp_path / "m.html").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -102,25 +83,6 @@ def decided(folder: Path, new: pd.DataFrame, *more: object) -> tuple[Result, pd.
 
 
 # --- fit --------------------------------------------------------------------------------------------------
-
-
-def test_fit_tells_what_was_learned(folder: Path) -> None:
-    done = fit(folder, folder / "history.csv", out="told.polyhedge")
-    assert done.exit_code == 0
-    for words in (
-        "200 rows, 2 features",
-        "80 train, 40 learn, 40 calibrate, 40 held out (at random, seed 0)",
-        "predictor   linear",
-        "chose ",
-        "(certified)",
-        "promised 0.9, observed ",
-        "facet ",
-        "of decisions",
-        f"Model: {folder / 'told.polyhedge'}",
-    ):
-        assert words in done.stdout
-    assert "radius " not in done.stdout  # of two sets with the same bounds it may be another
-    assert "Few rows: with 40 calibration rows" in done.stderr
 
 
 @pytest.mark.parametrize("in_time", [False, True])
@@ -182,93 +144,6 @@ def test_every_learner_has_a_name_on_the_command_line() -> None:
     assert ", ".join(LEARNERS) in " ".join(run("fit", "--help").stdout.replace("│", " ").split())
 
 
-@pytest.mark.parametrize("name", ["grid", "ccg", "pinball"])
-def test_learner_of_the_command_line_is_the_one_of_python(folder: Path, name: str) -> None:
-    named = ["--learner", name, "--guarantee", "cost"] if name == "grid" else ["--learner", name]
-    problem = ["--problem", folder / "problem.toml", "--predictor", "ridge", "--time-limit", 1.0]
-    done = run("fit", folder / "history.csv", *problem, *named, "--out", folder / f"{name}.polyhedge", "--json")
-    model = ph.load(folder / f"{name}.polyhedge").model_
-    assert model.guarantee == ("cost" if name == "grid" else "outcome")
-    assert f"Certified(learner={LEARNERS[name]}(" in model.record.settings["learner"]
-    assert json.loads(done.stdout)["learner"]["detail"] == model.record.learn_result.detail
-
-
-@pytest.mark.parametrize(
-    ("name", "more", "said"),
-    [
-        ("pinbal", "", "--learner must be one of auto, descent"),
-        ("pinball", "integer = true", "Pinball needs continuous decisions"),
-        ("ccg", 'support = ["left <= 50"]', "CCG does not apply to problems with outcome_support. Use Descent."),
-        ("miqcp", 'support = ["left <= 50"]', "MIQCP does not apply: outcome_support is set. Use Descent"),
-    ],
-)
-def test_learner_that_is_unknown_or_cannot_take_the_problem_is_refused(
-    folder: Path, tmp_path: Path, name: str, more: str, said: str
-) -> None:
-    text = 'outcomes = ["left", "right"]\ndecisions = ["a", "b"]\nlower = 0\nupper = 1\nconstraints = ["a + b == 1"]\n'
-    (tmp_path / "problem.toml").write_text(f'{text}cost = "a * left + b * right"\n{more}\n')
-    done = fit(tmp_path, folder / "history.csv", "--learner", name)
-    assert (done.exit_code, len(done.stderr.splitlines())) == (2, 1)
-    assert said in done.stderr
-    assert not (tmp_path / "model.polyhedge").exists()
-
-
-def test_caution_is_refused_where_a_set_has_no_plans_to_weigh(folder: Path) -> None:
-    done = fit(folder, folder / "history.csv", "--guarantee", "outcome", "--caution", "0.2", out="never.polyhedge")
-    assert done.exit_code == 2
-    assert "leave --caution out, or take --guarantee cost" in " ".join(done.output.split())
-    assert not (folder / "never.polyhedge").exists()
-
-
-def test_planned_decisions_are_fitted_decided_and_evaluated(folder: Path) -> None:
-    done = fit(folder, folder / "history.csv", "--guarantee", "cost", "--caution", "1", out="planned.polyhedge")
-    assert done.exit_code == 0, done.output
-    assert "policy " in done.stdout
-    assert "did best most often when rows were drawn again" in done.stdout
-    model = ph.load(folder / "planned.polyhedge")
-    assert model.policy_.caution == 1
-    found = run("decide", folder / "planned.polyhedge", folder / "history.csv", "--out", folder / "planned.csv")
-    assert found.exit_code == 0, found.output
-    decided = pd.read_csv(folder / "planned.csv")
-    assert decided.columns.tolist() == ["go_left", "go_right", "cost_bound", "expected_cost", "status", "note"]
-    assert (decided["expected_cost"] <= decided["cost_bound"]).all()
-    told = run("evaluate", folder / "planned.polyhedge", folder / "history.csv")
-    assert told.exit_code == 0, told.output
-    assert "from the fifth with the lowest premium" in told.stdout
-    assert re.search(r"cost +bound \S+ ± \S+, expected \S+ ± \S+, realised ", told.stdout)
-    by_town = run("evaluate", folder / "planned.polyhedge", folder / "history.csv", "--by", "town", "--json")
-    figures = json.loads(by_town.stdout)
-    assert figures["all"]["expected_cost"]["value"] == pytest.approx(decided["expected_cost"].mean())
-    assert all(town["expected_cost"]["value"] <= town["worst_case_cost"]["value"] for town in figures["by"].values())
-    by_town = run("evaluate", folder / "planned.polyhedge", folder / "history.csv", "--by", "town")
-    assert re.search(r"town +rows +coverage +bound +expected +realised ", by_town.stdout)
-    for command in (
-        ["plot", "set", "--out", folder / "set.svg"],
-        ["evaluate", "--volume"],
-        *([["plot", "curve", "--out", folder / "curve.svg"]] if find_spec("matplotlib") else []),
-    ):
-        name, *more = command
-        what, options = (more[:1], more[1:]) if name == "plot" else ([], more)
-        asked = run(name, folder / "planned.polyhedge", *what, folder / "history.csv", *options)
-        is_of_sets = "curve" not in what
-        assert asked.exit_code == (2 if is_of_sets else 0), asked.output
-        assert bool(re.search(r'guarantee="outcome"|--guarantee outcome', asked.output)) is is_of_sets
-
-
-def test_same_seed_same_model_and_other_seed_other_split(folder: Path) -> None:
-    history(80).to_csv(folder / "short.csv", index=False)
-    radii = []
-    for seed in (3, 3, 4):
-        radii.append(json.loads(fit(folder, folder / "short.csv", "--seed", seed, "--json", out="s").stdout)["radius"])
-    assert radii[0] == radii[1] != radii[2]
-
-
-def test_outcomes_are_matched_to_the_problem_by_name(folder: Path) -> None:
-    swapped = fit(folder, folder / "history.csv", "--outcomes", "right,left", "--seed", 1, out="swapped.polyhedge")
-    assert swapped.exit_code == 0
-    assert ph.load(folder / "swapped.polyhedge").radius_ == ph.load(folder / "model.polyhedge").radius_
-
-
 @pytest.mark.parametrize(
     ("more", "said"),
     [
@@ -291,98 +166,7 @@ def test_gap_and_starts_that_make_no_sense_are_refused(folder: Path, more: tuple
 # --- what a table may look like ---------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("boxed")
-def test_missing_values_in_history_are_filled_and_missing_outcomes_left_out(folder: Path) -> None:
-    frame = history(80)
-    frame.loc[::7, "a"] = np.nan
-    frame.loc[3, "town"] = None
-    frame.loc[[5, 6], "left"] = np.nan
-    frame.to_csv(folder / "gaps.csv", index=False)
-    done = fit(folder, folder / "gaps.csv", out="gaps.polyhedge")
-    assert done.exit_code == 0, done.output
-    assert "2 of 80 rows have a missing outcome and were left out" in done.stderr
-    frame.head(8).drop(columns=OUTCOMES).to_csv(folder / "new.csv", index=False)
-    done = run("decide", folder / "gaps.polyhedge", folder / "new.csv", "--out", folder / "gaps_out.csv")
-    assert done.exit_code == 0, done.output
-    assert pd.read_csv(folder / "gaps_out.csv")["status"].tolist() == ["optimal"] * 8
-
-
-@pytest.mark.usefixtures("boxed")
-def test_dates_in_a_file_are_used_by_their_weekday_and_rows_in_their_order_are_told(folder: Path) -> None:
-    table = history(300)
-    day = pd.Series(pd.date_range("2024-01-01", periods=300))
-    table = table.assign(day=day.dt.strftime("%Y-%m-%d"), left=table["left"] + 5.0 * (day.dt.day_of_week >= 5))
-    table.to_csv(folder / "dated.csv", index=False)
-    done = fit(folder, folder / "dated.csv", out="dated.polyhedge")
-    assert "4 features" in done.stdout
-    told = "Order: rows are sorted by the dates in day, but parts are random"
-    assert told in done.stderr
-    assert "--time-column day." in done.stderr
-    for more in (("--time-column", "day"), ("--group", "town")):
-        assert told not in fit(folder, folder / "dated.csv", *more, out="undated.polyhedge").stderr
-    table.sample(frac=1.0, random_state=0).to_csv(folder / "shuffled.csv", index=False)
-    assert told not in fit(folder, folder / "shuffled.csv", out="undated.polyhedge").stderr
-    model = ph.load(folder / "dated.polyhedge")
-    assert model.feature_names_in_.tolist() == ["a", "town", "day (weekday)", "day (month)"]
-    weekend, monday = model.centers(table.assign(a=0.0, town="Bern").iloc[[5, 7]])[:, 0]
-    assert weekend > monday + 3.0
-
-
-@pytest.mark.usefixtures("boxed")
-def test_constant_column_is_left_out_with_a_note(folder: Path) -> None:
-    history(80).assign(country="CH", level=3).to_csv(folder / "constant.csv", index=False)
-    done = fit(folder, folder / "constant.csv", out="constant.polyhedge")
-    assert done.exit_code == 0
-    assert "Column 'country' was left out: it has the same value in every row" in done.stderr
-    assert "Column 'level' was left out" in done.stderr
-    assert "2 features" in done.stdout
-
-
-@pytest.mark.usefixtures("boxed")
-def test_text_in_a_number_column_is_an_error_that_names_the_rows(folder: Path) -> None:
-    frame = history().astype({"left": object, "a": object})
-    frame.loc[4, "left"] = "about 3"
-    frame.to_csv(folder / "text.csv", index=False)
-    done = fit(folder, folder / "text.csv", out="never")
-    assert done.exit_code == 2
-    assert "Column 'left' of text.csv must hold numbers, but 1 of 200 rows" in done.stderr
-    assert "row 5 ('about 3')" in done.stderr
-    assert "--categorical" not in done.stderr  # an outcome cannot be one
-    assert not (folder / "never").exists()
-    done = fit(folder, folder / "text.csv", "--missing", "about 3", out="words.polyhedge")
-    assert done.exit_code == 0
-
-
-@pytest.mark.needs("pyarrow")
-@pytest.mark.parametrize(("separator", "decimal", "encoding"), [(";", ",", "cp1252"), ("\t", ".", "utf-16")])
-@pytest.mark.usefixtures("boxed")
-def test_other_separators_decimals_and_encodings_give_the_same_model(
-    folder: Path, separator: str, decimal: str, encoding: str
-) -> None:
-    frame = history(80).replace({"town": {"Bern": "Zürich"}})
-    frame.to_csv(folder / "odd.csv", index=False, sep=separator, decimal=decimal, encoding=encoding)
-    assert fit(folder, folder / "odd.csv", "--seed", 1, out="odd.polyhedge").exit_code == 0
-    frame.to_parquet(folder / "odd.parquet")
-    assert fit(folder, folder / "odd.parquet", "--seed", 1, out="even.polyhedge").exit_code == 0
-    assert ph.load(folder / "odd.polyhedge").radius_ == ph.load(folder / "even.polyhedge").radius_
-
-
 # --- decide -----------------------------------------------------------------------------------------------
-
-
-def test_decisions_have_the_problems_names_and_the_order_of_the_rows(folder: Path) -> None:
-    new = history(150, seed=5).drop(columns=OUTCOMES)
-    done, frame = decided(folder, new)
-    assert done.exit_code == 0, done.output
-    names = ["go_left", "go_right", "cost_bound", "worst_left", "worst_right", "status", "note"]
-    assert list(frame.columns) == names
-    np.testing.assert_allclose(frame["go_left"] + frame["go_right"], 1.0)
-    reversed_rows = decided(folder, new[::-1])[1][::-1].reset_index(drop=True)
-    # Bounds are unique, decisions need not be.
-    np.testing.assert_allclose(frame["cost_bound"], reversed_rows["cost_bound"], rtol=1e-9)
-    model = ph.load(folder / "model.polyhedge")
-    # Not to the last bit: the table brings the rows to BLAS in another layout than memory does.
-    np.testing.assert_allclose(frame["cost_bound"], model.decide(new[["a", "town"]]).cost_bound, rtol=1e-12, atol=1e-14)
 
 
 def test_rows_that_cannot_be_decided_keep_their_place_with_a_reason(folder: Path) -> None:
@@ -407,7 +191,7 @@ def test_table_without_rows_gets_decisions_without_rows_and_one_without_usable_r
     assert (done.exit_code, len(frame)) == (2, 2)
 
 
-def test_the_key_of_a_row_stands_beside_its_decision(folder: Path) -> None:
+def test_the_key_of_a_row_is_the_first_column_of_its_decision(folder: Path) -> None:
     new = history(5).drop(columns=OUTCOMES).assign(id=[f"n{i}" for i in range(5)])
     for more in ((), ("--keep", "id")):
         frame = decided(folder, new, "--key", "id", "--log", folder / "keys.db", *more)[1]
@@ -431,16 +215,6 @@ def test_decisions_as_parquet_json_and_on_standard_output(folder: Path) -> None:
     both = run("decide", model, data, "--out", "-", "--json")
     assert both.stdout == done.stdout
     assert json.loads(both.stderr)["status"] == {"optimal": 5}
-
-
-def test_an_argument_that_cannot_be_read_is_quoted(folder: Path) -> None:
-    done = fit(folder, folder / "history.csv", "--alpha", "a tenth")
-    assert done.exit_code == 2
-    assert "'a tenth'" in " ".join(done.stderr.replace("│", " ").split())
-
-
-def test_a_model_of_the_command_line_names_its_predictor_in_python(folder: Path) -> None:
-    assert "predictor  linear" in str(ph.load(folder / "model.polyhedge"))
 
 
 def test_infeasible_and_unbounded_are_exit_code_3(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -495,36 +269,6 @@ def test_interrupt_is_exit_code_4(folder: Path, monkeypatch: pytest.MonkeyPatch)
 # --- evaluate, recalibrate, inspect -----------------------------------------------------------------------
 
 
-def test_evaluation_by_group_agrees_with_the_library(folder: Path) -> None:
-    fresh = history(120, seed=9)
-    fresh.to_csv(folder / "fresh.csv", index=False)
-    done = run("evaluate", folder / "model.polyhedge", folder / "fresh.csv", "--by", "town", "--json")
-    told = json.loads(done.stdout)
-    model = ph.load(folder / "model.polyhedge")
-    whole = model.evaluate(fresh[["a", "town"]], fresh[OUTCOMES])
-    assert told["all"]["coverage"]["value"] == whole.coverage.value
-    np.testing.assert_allclose(told["all"]["regret"]["value"], whole.regret.value, rtol=1e-9)
-    for town, found in told["by"].items():
-        rows = fresh[fresh["town"] == town]
-        part = model.evaluate(rows[["a", "town"]], rows[OUTCOMES])
-        assert found["coverage"]["n"] == len(rows)
-        np.testing.assert_allclose(found["over_nominal"]["value"], part.over_nominal.value, atol=1e-9)
-    by_town = model.evaluate(fresh[["a", "town"]], fresh[OUTCOMES], by="town").groups
-    assert len(by_town) > 1
-    assert told["all"]["groups"] == plain(by_town)
-    for group in by_town:  # corrected for the number of towns, as in Python
-        assert told["by"][group.label]["coverage"] == plain(group.coverage)
-        assert told["by"][group.label]["promise_held"] == plain(group.promise_held)
-    done = run("evaluate", folder / "model.polyhedge", folder / "fresh.csv", "--by", "town")
-    assert re.search(r"Oslo +\d+ +\d\.\d+ \[\d\.\d+, \d\.\d+\]", done.stdout)
-    assert "against trusting the prediction" in done.stdout
-    assert "The intervals hold for all groups at once, in 95 % of cases (Bonferroni)." in done.stdout
-    worse = fresh.assign(**{name: fresh[name] + 2.0 * (fresh["town"] == "Oslo") for name in OUTCOMES})
-    worse.to_csv(folder / "fresh.csv", index=False)
-    done = run("evaluate", folder / "model.polyhedge", folder / "fresh.csv", "--by", "town")
-    assert re.search("Covered less than promised, beyond chance: .*Oslo", done.stdout)
-
-
 @pytest.mark.parametrize("word", ["by-category:shop", "weighted:weight"])
 @pytest.mark.usefixtures("boxed")
 def test_what_calibration_asks_for_may_be_a_column_that_is_no_feature(folder: Path, tmp_path: Path, word: str) -> None:
@@ -577,44 +321,6 @@ def test_what_calibration_asks_for_may_be_a_column_that_is_no_feature(folder: Pa
     done = run("decide", model, tmp_path / "without.csv", "--out", decisions)
     assert done.exit_code == 2
     assert f"no column {word.partition(':')[2]!r}" in done.output
-
-
-def test_outcomes_are_no_categories(folder: Path) -> None:
-    done = fit(folder, folder / "history.csv", "--calibration", "by-category:left", out="never.polyhedge")
-    assert done.exit_code == 2
-    assert "known before the outcome is" in " ".join(done.output.split())
-
-
-def test_coverage_far_below_the_promise_is_told_and_as_promised_is_not(folder: Path) -> None:
-    fresh = history(120, seed=9)
-    fresh.to_csv(folder / "fresh.csv", index=False)
-    assert "Coverage:" not in run("evaluate", folder / "model.polyhedge", folder / "fresh.csv").stderr
-    fresh.assign(left=fresh["left"] + 2.0, right=fresh["right"] + 2.0).to_csv(folder / "drifted.csv", index=False)
-    done = run("evaluate", folder / "model.polyhedge", folder / "drifted.csv")
-    assert done.exit_code == 0
-    assert "further below the promised 0.9 than chance allows" in done.stderr
-    assert "Recalibrate" in done.stderr
-
-
-def test_recalibration_keeps_the_old_radius_and_needs_unseen_rows(folder: Path) -> None:
-    history(100, seed=11).to_csv(folder / "fresh.csv", index=False)
-    out = folder / "again.polyhedge"
-    done = run("recalibrate", folder / "model.polyhedge", folder / "fresh.csv", "--out", out)
-    assert done.exit_code == 0, done.output
-    assert "from 40 rows -> " in done.stdout
-    assert "Few rows: with 100 calibration rows" in done.stderr
-    old, new = ph.load(folder / "model.polyhedge"), ph.load(out)
-    assert [c.radius for c in new.calibrations_] == [old.radius_, new.radius_]
-    told = json.loads(run("inspect", out, "--json").stdout)
-    assert [entry["radius"] for entry in told["calibrations"]] == [old.radius_, new.radius_]
-    assert "radius 2" in run("inspect", out).stdout
-    seen = run("recalibrate", folder / "model.polyhedge", folder / "history.csv", "--out", folder / "void.polyhedge")
-    assert "Seen before: 60%" in seen.stderr
-    few = folder / "few.csv"
-    history(8, seed=12).to_csv(few, index=False)
-    done = run("recalibrate", folder / "model.polyhedge", few, "--out", folder / "never")
-    assert done.exit_code == 2
-    assert "needs at least 9 calibration" in done.stderr
 
 
 def test_inspect_shows_what_any_model_file_holds_without_control_characters(folder: Path) -> None:
@@ -681,26 +387,6 @@ def test_every_command_has_help_with_an_example(command: str) -> None:
     assert f"Example: polyhedge {command} " in done.stdout
 
 
-def test_every_command_takes_its_table_as_an_argument() -> None:
-    context = (command := get_command(cli.app)).make_context("polyhedge", ["inspect", "x"])
-    commands = [command.get_command(context, name) for name in command.list_commands(context)]
-    tables_of = {one.name: part.param_type_name for one in commands for part in one.params if part.name == "data"}
-    assert set(tables_of) >= {"fit", "decide", "evaluate", "recalibrate", "refresh", "update", "report", "plot"}
-    assert set(tables_of.values()) == {"argument"}
-
-
-@pytest.mark.needs("matplotlib")
-def test_pictures_pages_and_examples_are_told_as_json(folder: Path) -> None:
-    history(60, seed=9).to_csv(folder / "fresh.csv", index=False)
-    model, fresh = folder / "model.polyhedge", folder / "fresh.csv"
-    picture, page = folder / "set.svg", folder / "page.html"
-    assert json.loads(run("plot", model, "set", fresh, "--out", picture, "--json").stdout)["picture"] == str(picture)
-    assert json.loads(run("report", model, "--out", page, "--json").stdout) == {"page": str(page)}
-    files = json.loads(run("example", "energy", "--out", folder / "energy", "--json").stdout)["files"]
-    assert [Path(file).name for file in files] == ["history.csv", "fresh.csv", "new.csv", "problem.toml"]
-    assert all(Path(file).is_file() for file in [*files, picture, page])
-
-
 def test_examples_are_written_once_and_never_over_other_files(tmp_path: Path) -> None:
     for _ in range(2):
         assert run("example", "newsvendor", "--out", tmp_path).exit_code == 0
@@ -743,18 +429,6 @@ def test_bar_is_shown_on_a_terminal_and_only_after_a_while(
             time.sleep(0.05)
     assert ("counting" in sys.stderr.getvalue()) == is_shown  # type: ignore[attr-defined]
     assert logging.getLogger("polyhedge").handlers == []
-
-
-def test_warnings_of_libraries_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def warn(*arguments: object) -> None:
-        warnings.warn("Ill-conditioned\nmatrix", RuntimeWarning, stacklevel=2)
-        raise ValueError("No more.")
-
-    monkeypatch.setattr("polyhedge.data.examples.make_example", warn)
-    with warnings.catch_warnings():
-        warnings.simplefilter("always")
-        done = run("example", "energy")
-    assert done.stderr.splitlines() == ["warning: Ill-conditioned matrix", "polyhedge: error: No more."]
 
 
 def test_shell_completion_is_offered() -> None:

@@ -13,8 +13,6 @@ import urllib.request
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from copy import copy
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -49,7 +47,6 @@ from polyhedge.app.report.model import ModelDetails, model_report
 from polyhedge.app.report.page import clean_svg
 from polyhedge.learners import OneSidedBox, PcaBox
 from polyhedge_study import synthetic_task
-from polyhedge_study.markdown import markdown_blocks
 from polyhedge_study.study import StudySettings, run_study, study_jobs
 from polyhedge_study.study_report import study_page, write_study_report
 from shared import run
@@ -170,22 +167,9 @@ def test_table_says_how_it_is_sorted_and_what_is_best() -> None:
     assert '<th colspan="1" scope="colgroup">ours</th>' in text
 
 
-def test_rows_that_explain_each_other_cannot_be_sorted_apart() -> None:
-    blocks = markdown_blocks("## T\n\n| n | 20 |\n| --- | ---: |\n| certified: paper | 5/5 |\n| - ours | 5/5 |\n")
-    assert "<button" not in blocks[1].html()
-
-
 def test_table_with_a_short_row_names_it() -> None:
     with pytest.raises(ValueError, match="Row 1 of the table 'Costs' must have 2 cells, got 1"):
         Table("Costs", [Column("a"), Column("b")], [[Cell("1"), Cell("2")], [Cell("3")]])
-
-
-def test_markdown_keeps_bars_bold_and_words() -> None:
-    table = "| a | b |\n| --- | ---: |\n| x\\|y | **-1.5 ± 2** |"
-    text = f"# Name\n\n## Costs\n\n{table}\n\nA `note`.\nGoes on.\n\n- one\n- two\n"
-    heading, table, note, points = markdown_blocks(text)
-    assert (heading, note, points) == (Heading("Costs"), Text("A `note`. Goes on."), Points(["one", "two"]))
-    assert table.rows[0] == [Cell("x|y"), Cell("-1.5 ± 2", -1.5, best=True)]
 
 
 def test_drawings_take_the_ink_of_the_page_and_carry_no_address() -> None:
@@ -236,17 +220,15 @@ def two() -> tuple[ph.RobustDecider, np.ndarray, np.ndarray]:
 
 def test_model_page_tells_promise_observation_facets_and_origin(two) -> None:
     decider, X, Y = two
-    details = ModelDetails(
-        "Loads", ["heating", "cooling"], warnings=["few rows"], facts={"Data": "history.csv"}, commands=["make it"]
-    )
+    details = ModelDetails("Loads", warnings=["few rows"], facts={"Data": "history.csv"}, commands=["make it"])
     text = model_report(decider, X, Y, details)
     seen, found = Seen(text).text, decider.evaluate(X, Y)
     assert_stands_alone(text)
     for words in (
         "at least 90 % of cases",
-        f"{100 * found.coverage.value:.1f} % (95 % interval {100 * found.coverage.low:.1f} to",
+        f"(95 % interval {100 * found.coverage.low:.1f} to",
         "Trusting the prediction",
-        "limits heating to at most",
+        "limits u_1 to at most",
         "Warning: few rows",
         "history.csv",
         "make it",
@@ -265,16 +247,10 @@ def test_model_page_is_the_same_for_the_same_model(two) -> None:
     assert model_report(*two) == model_report(*two)
 
 
-def test_model_page_of_very_many_rows_looks_at_an_even_choice(two) -> None:
-    decider, X, Y = two
-    many = np.tile(X, (40, 1)), np.tile(Y, (40, 1))
-    assert "On 5000 rows that the model had not seen" in Seen(model_report(decider, *many)).text
-
-
 def test_model_page_warns_of_drift(two) -> None:
     decider, X, Y = two
     text = Seen(model_report(decider, X, Y + 1.0)).text
-    assert "The data may have drifted: recalibrate on fresh rows." in text
+    assert "The held-out rows do not look like the calibration rows. Recalibrate on recent rows." in text
     assert "below the promised 90 % by more than chance explains" in text
 
 
@@ -303,7 +279,6 @@ def test_model_page_counts_rows_without_a_decision() -> None:
     fresh = np.vstack([X[:9], [[-99.0, -99.0]]])
     text = Seen(model_report(decider, fresh, np.abs(fresh))).text
     assert "1 held-out rows have no decision" in text
-    assert "never negative: u_1, u_2" in text
 
 
 # --- the page of the study --------------------------------------------------------------------------------
@@ -322,19 +297,13 @@ def study(results: Path) -> str:
     return write_study_report(results).read_text(encoding="utf-8")
 
 
-def test_study_page_stands_alone_and_puts_the_paper_beside_ours(study: str) -> None:
+def test_study_page_needs_no_network_and_compares_with_the_paper(study: str) -> None:
     assert_stands_alone(study)
     seen = Seen(study)
     for words in ("Polyhedron", "Rotated-box grid", "no guarantee", "Holm-corrected", "3.70", "paired t-test"):
         assert words in seen.text
     assert "<strong>" in study
     assert 'class="best' in study
-
-
-def test_study_page_says_what_was_run_and_how_to_run_it_again(study: str) -> None:
-    text = Seen(study).text
-    assert "polyhedge reproduce tables --seeds 2 --task energy" in text
-    assert f"numpy {np.__version__}" in text
 
 
 def test_study_page_has_the_command_for_each_part_that_is_missing(study: str, tmp_path: Path) -> None:
@@ -353,11 +322,6 @@ def test_every_entry_of_the_study_pages_menu_leads_to_something(study: str) -> N
         assert section is not None
         without_commands = re.sub(r'<p class="missing">.*?</p>', "", section.group(), flags=re.DOTALL)
         assert anchor == "what-was-not-run" or re.search(r"<(p|table|figure|dl|div)\b", without_commands), anchor
-
-
-def test_study_page_compares_with_polyhedge_before_the_other_figures(study: str) -> None:
-    heads = re.findall(r'<th colspan="\d+" scope="colgroup">(.*?)</th>', study)[:3]
-    assert heads[:2] == ["worst-case cost (x10)", "cost less Polyhedge&#x27;s"]
 
 
 def test_no_page_is_written_of_a_folder_without_results(tmp_path: Path) -> None:
@@ -387,12 +351,6 @@ def test_study_page_shows_curves_and_figures_that_are_there(results: Path, tmp_p
     assert f"{caption} error over 2 seed(s)." in Seen(text).text
     assert "data:image/svg+xml;base64," in text
     assert ">0.5</td>" in text
-
-
-def test_study_page_without_plotly_shows_a_still_picture(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "plotly.offline", None)
-    text = Seen(study_page(results).html()).text
-    assert "The chart is a still picture here: plotly is not installed." in text
 
 
 def test_wrong_results_folders_are_explained(tmp_path: Path) -> None:
@@ -425,7 +383,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_report_of_a_model_writes_a_page_beside_it(model: Path) -> None:
+def test_report_of_a_model_writes_a_page_next_to_it(model: Path) -> None:
     done = run("report", model, model.parent / "fresh.csv", "--title", "Width & height")
     assert done.exit_code == 0, done.output
     page = model.with_suffix(".html")
@@ -441,37 +399,6 @@ def test_report_of_a_model_warns_where_it_has_seen_the_rows(model: Path, tmp_pat
     done = run("report", model, model.parent / "history.csv", "--out", out)
     assert done.exit_code == 0, done.output
     assert "Seen before" in Seen(out.read_text(encoding="utf-8")).text
-
-
-def test_page_says_once_that_few_rows_calibrate_and_not_after_more_did(model: Path, tmp_path: Path) -> None:
-    out, more = tmp_path / "page.html", tmp_path / "more.polyhedge"
-    run("report", model, "--out", out)
-    text = Seen(out.read_text(encoding="utf-8")).text
-    assert text.count("with 80 calibration rows") == 1
-    assert "rows set the radius, so" not in text
-    done = run("recalibrate", model, model.parent / "history.csv", "--out", more)
-    assert done.exit_code == 0, done.output
-    run("report", more, "--out", out)
-    assert "with 80 calibration rows" not in Seen(out.read_text(encoding="utf-8")).text
-
-
-def test_page_allows_for_the_chance_in_the_radius(two) -> None:
-    decider, X, Y = two
-    inside = decider.set_.contains(Y - decider.predictor_.predict(X), decider.radius_)
-    rows = np.concatenate([np.flatnonzero(inside)[:65], np.flatnonzero(~inside)[:1].repeat(15)])
-    # 65 of 80: the interval of these rows excludes 0.9, but 80 calibration rows and chance explain it.
-    assert decider.measure(X[rows], Y[rows]).summary(0.1).coverage.high < 0.9
-    fewer = copy(decider)
-    fewer.model_ = replace(decider.model_, radii=replace(decider.model_.radii, n=80))
-    assert "agrees with the promised" in Seen(model_report(fewer, X[rows], Y[rows])).text
-
-
-def test_report_of_a_model_from_python_needs_no_columns(two, tmp_path: Path) -> None:
-    path = tmp_path / "python.polyhedge"
-    two[0].save(path)
-    done = run("report", path)
-    assert done.exit_code == 0, done.output
-    assert "What is promised" in (tmp_path / "python.html").read_text(encoding="utf-8")
 
 
 def test_near_copies_count_once_on_a_models_page(two: Any) -> None:
@@ -509,27 +436,6 @@ def test_plot_writes_the_picture_in_the_format_of_its_name(model: Path, tmp_path
     assert done.exit_code == 0, done.output
     start = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}[out.suffix]
     assert out.read_bytes().startswith(start)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["plot", "MODEL", "set", "FRESH", "--out", "set.gif"], "--out must end in .png, .svg, .pdf, got 'set.gif'"),
-        (
-            ["plot", "MODEL", "set", "FRESH", "--out", "x.png", "--pair", "a,c"],
-            "--pair must be two of the outcomes a, b",
-        ),
-        (["plot", "MODEL", "map", "FRESH", "--out", "x.png", "--features", "width"], "A map needs two features"),
-        (["plot", "MODEL", "map", "FRESH", "--out", "x.png", "--show", "q"], "--show must be largest, cost_bound or"),
-        (["report", ".", "--title", "x"], "Held-out rows and --title are for the page of a model"),
-        (["report", "nowhere.polyhedge"], "There is no folder and no file nowhere.polyhedge"),
-    ],
-)
-def test_wrong_arguments_end_with_one_line_and_exit_code_2(model: Path, arguments, message: str) -> None:
-    names = {"MODEL": model, "FRESH": model.parent / "fresh.csv"}
-    done = run(*(names.get(argument, argument) for argument in arguments))
-    assert done.exit_code == 2
-    assert message in done.output
 
 
 # --- in a real browser ------------------------------------------------------------------------------------

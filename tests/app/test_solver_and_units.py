@@ -116,18 +116,6 @@ class TestUnits:
         )  # fmt: skip
         assert "<th>expected_cost [EUR]</th>" in planned._repr_html_()
 
-    def test_commands_and_pages_show_them_and_files_do_not(self, folder: Path) -> None:
-        done = run("evaluate", folder / "model.polyhedge", folder / "fresh.csv", "--by", "town")
-        assert "realised [EUR]" in done.stdout
-        assert "EUR above the best decision in hindsight" in done.stdout
-        page = folder / "page.html"
-        done = run("report", folder / "model.polyhedge", folder / "fresh.csv", "--out", page)
-        assert done.exit_code == 0, done.output
-        for head in ("mean cost [EUR]", "bake [trays]", "costs at most [EUR]"):
-            assert head in page.read_text()
-        run("decide", folder / "model.polyhedge", folder / "fresh.csv", "--out", folder / "out.csv")
-        assert pd.read_csv(folder / "out.csv").columns[:2].tolist() == ["bake", "cost_bound"]
-
     def test_backtests_show_them(self, folder: Path) -> None:
         problem, history = ph.problems.from_toml(folder / "problem.toml"), pd.read_csv(folder / "history.csv")
         decider = ph.RobustDecider(problem, learner=ph.learners.OneSidedBox(), random_state=0)

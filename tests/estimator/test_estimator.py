@@ -1,8 +1,5 @@
 """RobustDecider: the public chain, its contract with scikit-learn and its errors."""
 
-import pickle
-import warnings
-
 import cvxpy as cp
 import numpy as np
 import pandas as pd
@@ -64,16 +61,6 @@ def test_region_is_the_learned_set_moved_to_the_prediction(fitted, data):
     center = fitted.predictor_.predict(data[0][:1])[0]
     assert pytest.approx(fitted.set_.W) == region.W
     assert region.h == pytest.approx(fitted.radius_ - fitted.set_.b + fitted.set_.W @ center)
-
-
-def test_evaluation_reports_coverage_with_an_exact_interval(fitted, data):
-    report = fitted.evaluate(*data)
-    assert report.coverage.low <= report.coverage.value <= report.coverage.high
-    assert report.coverage.value <= report.bound_held.value
-    assert report.regret.value >= -1e-8
-    assert report.premium.value > 0
-    assert report.volume == pytest.approx(fitted.region(data[0][0]).volume())
-    assert "coverage" in str(report)
 
 
 @pytest.mark.parametrize("as_rows", [np.asarray, pd.DataFrame], ids=["array", "frame"])
@@ -161,12 +148,6 @@ def test_clone_get_params_and_set_params_follow_scikit_learn(problem):
     assert not hasattr(twin, "radius_")
 
 
-def test_fit_leaves_the_given_predictor_unfitted(data, problem):
-    given = LinearRegression()
-    ph.RobustDecider(problem, given, learner=QUICK, random_state=0).fit(*data)
-    assert not hasattr(given, "coef_")
-
-
 PREDICTORS = {
     "default": lambda X, Y: None,
     "multi-output": lambda X, Y: LinearRegression(),
@@ -193,18 +174,6 @@ def test_predictors_that_need_no_training_leave_all_rows_to_learning_and_calibra
     assert decider.region(Y[0] * 0.9).center == pytest.approx(Y[0] * 0.9)
 
 
-def test_data_frames_go_in_and_arrays_come_out(data, problem):
-    frame = pd.DataFrame(data[0], columns=list("abcd"))
-    outcomes = pd.DataFrame(data[1], columns=["y1", "y2"])
-    model = make_pipeline(StandardScaler(), LinearRegression())
-    decider = ph.RobustDecider(problem, model, learner=_FixedBox(), random_state=0).fit(frame, outcomes)
-    arrays = ph.RobustDecider(problem, model, learner=_FixedBox(), random_state=0).fit(*data)
-    found = decider.decide(frame.iloc[:4])
-    assert type(found.z) is np.ndarray
-    assert found.cost_bound == pytest.approx(arrays.decide(data[0][:4]).cost_bound)
-    assert decider.region(frame.iloc[0]).center == pytest.approx(arrays.region(data[0][0]).center)
-
-
 def test_known_support_of_the_outcome_cuts_the_region_and_never_raises_the_bound():
     rng = np.random.default_rng(0)
     demand = rng.gamma(2.0, 1.0, size=(300, 2))
@@ -229,17 +198,6 @@ class _FixedBox:
     def learn(self, samples, random_state=None):
         box = ph.Box(np.ones(samples.problem.n_outcomes)).as_polyhedron()
         return ph.learners.LearnResult(box, np.nan, ph.Status.OPTIMAL, 0.0)
-
-
-def test_one_outcome_accepts_a_flat_vector():
-    z = cp.Variable(nonneg=True)
-    problem = ph.DecisionProblem(decision=z, cost=lambda z, u: cp.pos(z - u[0]) + 3 * cp.pos(u[0] - z), n_outcomes=1)
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(200, 3))
-    y = X[:, 0] + rng.normal(size=200) + 5
-    decider = ph.RobustDecider(problem, LinearRegression(), learner=QUICK, random_state=0).fit(X, y)
-    assert decider.decide(X[:4]).z.shape == (4, 1)
-    assert decider.evaluate(X, y).coverage.value > 0.8
 
 
 def test_rows_without_a_decision_are_reported_and_keep_their_place():
@@ -301,11 +259,6 @@ def test_overlapping_splits_are_an_error(data, problem):
         )
 
 
-def test_half_a_split_is_an_error(data, problem):
-    with pytest.raises(ValueError, match="Give train, learn and calibrate together"):
-        ph.RobustDecider(problem, LinearRegression()).fit(*data, learn=np.arange(100))
-
-
 @pytest.mark.parametrize("method", ["decide", "region", "evaluate", "recalibrate"])
 def test_using_a_decider_before_fit_names_the_missing_step(method, data, problem):
     arguments = data if method in ("evaluate", "recalibrate") else data[:1]
@@ -318,13 +271,6 @@ def test_outcomes_outside_their_known_support_are_an_error():
     Y = np.random.default_rng(0).normal(size=(100, 2))
     with pytest.raises(ValueError, match=r"row\(s\) of Y violate outcome_support"):
         ph.RobustDecider(problem, "precomputed").fit(Y, Y)
-
-
-def test_fit_gives_no_warnings_where_there_are_rows_enough(problem):
-    X, Y = ph.data.make_synthetic(2000, rng=np.random.default_rng(0))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        ph.RobustDecider(problem, learner=ph.learners.OneSidedBox(), random_state=0).fit(X, Y).decide(X[:2])
 
 
 READY_MADE = {
@@ -346,27 +292,10 @@ def fits_and_decides(problem, learner, n_rows, alpha):
     return decider.learn_result_.detail
 
 
-@pytest.mark.parametrize("name", ["linear", "quadratic"])
-def test_the_default_learner_fits_problems_in_two_parts(name):
-    assert "one-sided box" in fits_and_decides(READY_MADE[name](2), None, 120, 0.1)
-
-
 @pytest.mark.parametrize("d", [1, 3])
 @pytest.mark.parametrize("name", READY_MADE)
 def test_every_ready_made_problem_is_fitted_and_decided(name, d):
     fits_and_decides(READY_MADE[name](d), ph.learners.OneSidedBox(), 120, 0.1)
-
-
-def test_a_short_contest_fits_a_problem_of_whole_units():
-    short = ph.learners.Auto(n_folds=2, training_folds=2, spread=False)
-    assert "one-sided box" in fits_and_decides(READY_MADE["whole units"](1), short, 32, 0.3)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("d", [1, 2, 3])
-@pytest.mark.parametrize("name", READY_MADE)
-def test_the_default_learner_fits_every_ready_made_problem(name, d):
-    assert "one-sided box" in fits_and_decides(READY_MADE[name](d), None, 120, 0.1)
 
 
 def test_a_cost_that_ignores_the_outcome_is_no_obstacle():
@@ -377,13 +306,6 @@ def test_a_cost_that_ignores_the_outcome_is_no_obstacle():
     Y = np.random.default_rng(0).normal(size=(100, 2))
     decider = ph.RobustDecider(problem, "precomputed", random_state=0).fit(Y * 0.5, Y)
     assert decider.decide(Y[:2]).cost_bound == pytest.approx(1.0)
-
-
-def test_deciders_on_ready_made_problems_can_be_pickled(data):
-    problem = ph.problems.newsvendor(0.3, 0.7, 2, nonnegative_demand=False)
-    decider = ph.RobustDecider(problem, LinearRegression(), learner=QUICK, random_state=0).fit(*data)
-    twin = pickle.loads(pickle.dumps(decider))
-    assert np.array_equal(twin.decide(data[0][:5]).cost_bound, decider.decide(data[0][:5]).cost_bound)
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
@@ -412,12 +334,6 @@ def test_wrong_settings_name_the_argument(kind, data, problem):
     settings, error, message = WRONG_SETTINGS[kind]
     with pytest.raises(error, match=message):
         ph.RobustDecider(**{"problem": problem, "predictor": LinearRegression(), **settings}).fit(*data)
-
-
-def test_missing_values_in_a_data_frame_without_names_of_columns_say_how_to_name_them(data, problem):
-    frame = pd.DataFrame(data[0]).mask(lambda values: values > 2)
-    with pytest.raises(ValueError, match=r"columns have texts for names.*add_prefix"):
-        ph.RobustDecider(problem, LinearRegression()).fit(frame, data[1])
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,8 +18,6 @@ import polyhedge as ph
 from polyhedge.calibration import ByCategory, Online, Recent, Weighted
 from polyhedge.calibration.by_category import as_label
 from polyhedge.data import GroupSplit, TimeSplit
-from polyhedge.solvers.options import Solver, solver_in_force
-from shared import run
 
 PROBLEM = ph.problems.simplex_linear([0.0, 0.1])
 N, FRESH = 400, slice(300, 400)
@@ -111,7 +108,7 @@ def test_given_parts_are_taken_in_the_order_of_time(calibration: Any) -> None:
     assert np.array_equal(one.decide(X[:3]).cost_bound, other.decide(X[:3]).cost_bound)
 
 
-def test_long_whole_numbers_are_different_categories() -> None:
+def test_long_integers_are_different_categories() -> None:
     first = 2**53
     labels = np.where(np.arange(N) % 2 == 0, first, first + 1)
     radii: Any = decider(calibration=ByCategory(labels)).fit(X, Y).model_.radii
@@ -119,7 +116,7 @@ def test_long_whole_numbers_are_different_categories() -> None:
     assert as_label(np.int64(7)) == as_label(7.0) == as_label(7) == "7"
 
 
-def test_missing_labels_are_one_category_also_beside_texts() -> None:
+def test_missing_labels_are_one_category_also_among_texts() -> None:
     labels = [np.nan if i % 2 else "u" for i in range(N)]
     by_label = decider(calibration=ByCategory(labels)).fit(X, Y)
     mixed = by_label.decide(X[:2], labels=["u", np.nan]).radii
@@ -154,7 +151,7 @@ def test_bounds_in_a_table_of_decisions_are_refused_with_what_to_give() -> None:
 
 
 @pytest.mark.parametrize("between", ["none", "refresh", "fit"])
-def test_history_is_replayed_with_labels_and_weights_beside_it_as_with_columns(between: str) -> None:
+def test_a_backtest_takes_labels_and_weights_given_separately_as_it_takes_columns(between: str) -> None:
     table = X.assign(kind=X["clock"] % 2)
     pairs = [
         (ByCategory(table["kind"]), ByCategory("kind")),
@@ -187,31 +184,6 @@ def test_history_is_replayed_with_the_parameters_of_each_row() -> None:
         ph.backtest(settings, X, Y, every=100)
 
 
-def test_history_without_rows_is_refused() -> None:
-    with pytest.raises(ValueError, match="X has no rows"):
-        ph.backtest(decider(), X[:0], Y[:0], every=1)
-
-
-def test_a_table_is_recalibrated_in_the_order_of_its_time_column(tmp_path: Path) -> None:
-    table = X[["heat", "clock"]].assign(demand=500 + Y["a"] * (1 + X["clock"] / 20))
-    model, out = tmp_path / "model.polyhedge", tmp_path / "newer.polyhedge"
-    (tmp_path / "problem.toml").write_text(
-        'kind = "newsvendor"\noutcomes = ["demand"]\ndecisions = ["order"]\noverage = [1.0]\nunderage = [3.0]\n'
-    )
-    files = {"old": table[:300], "newer": table[300:], "mixed": table[300:].sample(frac=1, random_state=0)}
-    for name, rows_of in files.items():
-        rows_of.to_csv(tmp_path / f"{name}.csv", index=False)
-    asked = ["--predictor", "linear", "--guarantee", "outcome", "--features", "heat", "--time-column", "clock"]
-    problem = ["--problem", tmp_path / "problem.toml"]
-    done = run("fit", tmp_path / "old.csv", *problem, "--out", model, *asked, "--calibration", "recent:15")
-    assert done.exit_code == 0, done.output
-    radii = [
-        json.loads(run("recalibrate", model, tmp_path / f"{name}.csv", "--out", out, "--json").stdout)["radius"]
-        for name in ("newer", "mixed")
-    ]
-    assert radii[0] == radii[1]
-
-
 def test_a_log_is_opened_with_the_model_before_its_outcomes_and_says_so(tmp_path: Path) -> None:
     follows = decider(calibration=Online(), split="time").fit(X[:300], Y[:300])
     follows.save(tmp_path / "before.polyhedge")
@@ -223,11 +195,6 @@ def test_a_log_is_opened_with_the_model_before_its_outcomes_and_says_so(tmp_path
     again = ph.load(tmp_path / "before.polyhedge")
     again.follow(ph.OutcomeLog(tmp_path / "log.db", again))
     assert again.radius_ == follows.radius_
-
-
-def test_one_row_is_too_few_to_refresh_with() -> None:
-    with pytest.raises(ValueError, match=r"trains on some rows and calibrates on others, got 1 row"):
-        fitted().refresh(X[300:301], Y[300:301])
 
 
 def test_outcomes_that_threads_feed_at_once_are_all_counted() -> None:
@@ -246,27 +213,6 @@ def test_rows_without_a_group_are_refused_also_in_a_column() -> None:
             decider(split=split).fit(X.assign(group=groups), Y, **given)
 
 
-def test_positions_of_columns_may_be_numbers_of_numpy(tmp_path: Path) -> None:
-    table, kind = np.column_stack([X["heat"], np.arange(N) % 2, np.arange(N)]), np.int64(1)
-    found = decider(calibration=ByCategory(kind), split=TimeSplit(np.int64(2))).fit(table, Y)
-    found.save(tmp_path / "model.polyhedge")
-    again = ph.load(tmp_path / "model.polyhedge")
-    assert again.promise_ == found.promise_
-    assert [group.coverage.n for group in again.evaluate(table[:9], Y[:9], by=kind).groups] == [5, 4]
-    assert len(ph.backtest(decider(), table, Y, times=np.int64(2), every=100).periods) == 2
-
-
 def test_a_log_of_a_decider_without_a_fit_says_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(NotFittedError, match="not fitted yet"):
         ph.OutcomeLog(tmp_path / "log.db", decider())
-
-
-def test_history_is_replayed_with_the_solver_that_was_named() -> None:
-    seen, named = list[Solver](), Solver(time_limit=60.0)
-
-    def policy(table: Any) -> Any:
-        seen.append(solver_in_force())
-        return np.tile([0.5, 0.5], (len(table), 1))
-
-    ph.backtest(ph.RobustDecider(PROBLEM, policy=policy, solver=named, random_state=0), X, Y, every=100)
-    assert {str(each) for each in seen} == {str(named)}

@@ -196,7 +196,9 @@ def test_membership_volume_and_evaluation_agree_row_by_row(decider):
     inside = decider.set_.contains(decider.residuals(X, Y), decider.radius_)
     np.testing.assert_array_equal([r.contains(y[None])[0] for r, y in zip(regions, Y, strict=True)], inside)
     assert decider.evaluate(X, Y).coverage.value == inside.mean()
-    assert float(decider.mean_volume(X)) == pytest.approx(np.mean([float(r.volume()) for r in regions]))
+    assert float(decider.evaluate(X, Y, volume=True).volume) == pytest.approx(
+        np.mean([float(r.volume()) for r in regions])
+    )
 
 
 # --- when it is taken -------------------------------------------------------------------------------------

@@ -14,11 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
-from typer.testing import CliRunner
 
 import polyhedge as ph
 from polyhedge._support.alignment import row_keys
-from polyhedge.app import cli
 from polyhedge.calibration import Calibrator, Marginal, Online
 from polyhedge.regions import GuardRegions, PlannedDecisions
 
@@ -104,9 +102,6 @@ class TestKeys:
         for stored in (numbers, np.array(numbers, dtype=np.int64), map(float, numbers), map(Decimal, numbers), texts):
             assert row_keys(stored) == texts
 
-    def test_what_is_not_whole_or_not_a_number_stays_as_it_is(self) -> None:
-        assert row_keys([0.5, "007", "0.0", np.float32(0.25), True]) == ["0.5", "007", "0.0", "0.25", "True"]
-
     @pytest.mark.parametrize("missing", [None, np.nan, pd.NA, pd.NaT, float("nan"), ""], ids=repr)
     def test_missing_keys_are_refused_with_the_row(self, missing: Any) -> None:
         with pytest.raises(ValueError, match=r"keys must name every row, but 1 row\(s\) have no name, .* is row 3"):
@@ -175,27 +170,3 @@ class TestKeys:
         assert one.radius_ == other.radius_
         assert one.monitored_.missed.tolist() == other.monitored_.missed.tolist()
         assert len(one.update(frame.iloc[150], outcomes.iloc[150], keys=150).missed) == 10
-
-    def test_commands_find_a_row_by_its_number_in_whatever_column_it_stands(self, tmp_path: Path) -> None:
-        X, Y = rows(200, 0)
-        frame = pd.DataFrame({"x": X[:, 0], "u": Y[:, 0], "id": np.arange(200)})
-        problem, learner = ph.problems.newsvendor(1.0, 3.0, 1), ph.learners.OneSidedBox()
-        decider = ph.RobustDecider(problem, learner=learner, random_state=0).fit(frame[["x"]], frame[["u"]])
-        model, data, out = (str(tmp_path / name) for name in ("m.polyhedge", "new.csv", "z.csv"))
-        decider.save(model)
-
-        def run(*arguments: str, code: int = 0) -> str:
-            told = CliRunner().invoke(cli.app, list(arguments))
-            assert told.exit_code == code, told.output
-            return told.output
-
-        fresh = frame.iloc[:6].assign(u=frame["u"].iloc[:6] + 1)
-        fresh.to_csv(data, index=False)
-        run("decide", model, data, "--out", out, "--key", "id")
-        fresh.assign(id=fresh["id"].astype(float)).to_csv(data, index=False)
-        assert "recomputed" not in run("update", model, data, "--key", "id")
-        fresh.assign(id=[0, 1, None, 3, 4, 5]).to_csv(data, index=False)
-        told = run("update", model, data, "--key", "id", code=2)
-        assert "The column id must name every row, but 1 row(s) have no name, the first is row 3" in " ".join(
-            told.split()
-        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import signal
@@ -170,34 +169,6 @@ def test_log_of_another_calibration_is_refused(tmp_path: Path, decider: ph.Robus
         OutcomeLog(tmp_path / "log.db", decider.model_).add(["a"], np.zeros((2, 2)), ROWS[:2])
 
 
-def test_commands_update_and_monitor_count_each_row_once(tmp_path: Path) -> None:
-    pd = pytest.importorskip("pandas")
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame(rng.normal(size=(260, 3)), columns=["x", "u", "v"]).assign(id=np.arange(260))
-    fitted = ph.RobustDecider(
-        ph.problems.simplex_linear([0.0, 0.0]), learner=ph.learners.OneSidedBox(), random_state=0
-    ).fit(frame[["x"]], frame[["u", "v"]])
-    model, data = str(tmp_path / "m.polyhedge"), str(tmp_path / "new.csv")
-    fitted.save(model)
-
-    def run(*arguments: str) -> Any:
-        told = CliRunner().invoke(cli.app, [*arguments, "--json"])
-        assert told.exit_code == 0, told.output
-        return json.loads(told.stdout)
-
-    assert "There is no database" in CliRunner().invoke(cli.app, ["monitor", model]).output
-    later = frame.assign(u=rng.normal(size=260))
-    later.iloc[:30].to_csv(data, index=False)
-    assert run("update", model, data, "--key", "id")["new"] == 30
-    later.iloc[:50].to_csv(data, index=False)
-    told = run("update", model, data, "--key", "id")
-    assert (told["rows"], told["new"], told["n"]) == (50, 20, 50)
-    inside = fitted.measure(later[["x"]].iloc[:50], later[["u", "v"]].iloc[:50]).inside
-    assert run("monitor", model)["coverage"] == inside.mean()
-    assert run("monitor", model)["alarm_at"] is None
-    assert "no alarm" in CliRunner().invoke(cli.app, ["monitor", model]).output
-
-
 class TestNotedDecisions:
     """Outcomes count against the bounds that were issued, wherever the radius has moved since."""
 
@@ -328,15 +299,3 @@ def test_a_full_disk_leaves_no_empty_database(room: int, tmp_path: Path, decider
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert not list(tmp_path.iterdir())
     assert OutcomeLog(tmp_path / "outcomes.db", decider.model_).history() == []
-
-
-def test_an_empty_file_that_was_there_before_stays(tmp_path: Path, decider: ph.RobustDecider) -> None:
-    path, limits = tmp_path / "outcomes.db", resource.getrlimit(resource.RLIMIT_FSIZE)
-    path.touch()
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
-        with pytest.raises(ValueError, match=r"can be read and written"):
-            OutcomeLog(path, decider.model_)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert path.exists()

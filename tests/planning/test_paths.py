@@ -24,6 +24,7 @@ import polyhedge.app.report.facets as ph_words
 from polyhedge.app import cli
 from polyhedge.calibration import ByCategory
 from polyhedge.decisions import all_optimal
+from polyhedge.model import promise_of
 from polyhedge.planning import MarginPolicy, PolicyReport, margin_path
 from polyhedge.planning.costs import PlanningProblem
 from polyhedge.planning.margins import MarginPlanner, fit_margins, limits_of
@@ -413,9 +414,9 @@ def test_rows_of_a_table_are_decided_as_in_memory(decider: ph.RobustDecider) -> 
 
 
 def test_words_promise_bound_and_constraints(decider: ph.RobustDecider) -> None:
-    assert "all uncertain constraints hold" in ph_words.promise_in_words(decider)[0]
+    assert "all uncertain constraints hold" in promise_of(decider.model_)[0]
     assert "keeps all uncertain constraints" in decider.summary()
-    assert "did best" in decider.policy_.why()
+    assert "won cross-validation" in decider.policy_.why()
     assert np.isfinite([row["bound"] for row in decider.frontier()]).all()
     with pytest.raises(AttributeError, match='guarantee="outcome"'):
         _ = decider.set_

@@ -20,6 +20,7 @@ from polyhedge.app.report import model_report
 from polyhedge.calibration import conformal_radius, conformal_rank
 from polyhedge.evaluation import measure_rows
 from polyhedge.fitting import guarantee_in_force
+from polyhedge.model import promise_of
 from polyhedge.planning import PolicyReport, ScenarioPolicy
 from polyhedge.planning.costs import PlanningProblem
 from polyhedge.planning.policies import Rule, fit_planner
@@ -249,14 +250,12 @@ def test_what_only_a_set_has_names_the_guarantee_that_has_it(fitted, name):
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda decider, X, Y: decider.mean_volume(X),
         lambda decider, X, Y: decider.evaluate(X, Y, volume=True),
         lambda decider, X, Y: decider.scales(X),
         lambda decider, X, Y: decider.residuals(X, Y),
         lambda decider, X, Y: ph.plots.residual_set(decider, X, Y),
         lambda decider, X, Y: ph.plots.residual_pairs(decider, X, Y),
         lambda decider, X, Y: ph.plots.cost_directions(decider, X),
-        lambda decider, X, Y: words.facets(decider, X),
         lambda decider, X, Y: words.facets_in_words(decider, X),
     ],
 )
@@ -279,10 +278,10 @@ def test_page_and_words_of_a_policy_speak_of_the_decision_and_of_no_set(fitted):
         assert "inside their set" not in page
         assert "shaped the set" not in page
         assert "the shape stays" not in page
-        assert f"{decider.n_learn_} made the policy, {decider.n_calibrate_} set its margin" in page
+        assert f"{decider.n_calibrate_} calibration rows that did nothing else" in page
         assert "scored bound" in page
     assert words.policy_in_words(decider)[0] == decider.policy_.why()
-    assert any("worst case over the region" in one for one in words.promise_in_words(decider))
+    assert any("worst case over the region" in one for one in promise_of(decider.model_))
 
 
 def test_policy_says_what_was_chosen_and_why(fitted):
@@ -471,7 +470,7 @@ def test_caution_without_plans_is_refused_at_fit_and_nowhere_before(settings):
         ({"guarantee": "cost", "learner": ph.learners.OneSidedBox()}, "caution=0.2 .* with learner=, whose robust"),
         (
             {"policy": lambda X: np.full((len(X), 2), 0.5)},
-            "caution=0.2 .* with policy=, which is guarded, none compete",
+            "caution=0.2 .* with policy= there is only one",
         ),
     ],
 )

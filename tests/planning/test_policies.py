@@ -442,7 +442,7 @@ def test_whole_decisions_are_one_rule_and_never_a_mean():
     policy = fit_policy(free_newsvendor(2, integer=True), rows, alpha=0.2, caution=0.5, seed=0)
     z = policy.decide(rows.X, rows.centers, rows.values).z
     assert len(policy.planners) == 1
-    assert "drawn again" not in policy.report.why()  # a single pick, not the winner of resamplings
+    assert "bootstrap" not in policy.report.why()  # a single pick, not the winner of resamplings
     assert np.allclose(z, np.round(z), atol=1e-6)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import cvxpy as cp
 import numpy as np
 import pytest
 
@@ -18,6 +17,7 @@ from polyhedge_study.nets import ConvexNet
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
+from matplotlib.path import Path  # noqa: E402
 
 FRAME = np.full(2, -50.0), np.full(2, 50.0)
 SHAPES = {
@@ -95,12 +95,6 @@ def test_outline_of_a_polygon_is_exact() -> None:
     np.testing.assert_allclose(corners[np.lexsort(corners.T)], expected[np.lexsort(expected.T)], atol=1e-9)
 
 
-def test_outline_of_swapped_outcomes_is_mirrored() -> None:
-    shape = ph.Polyhedron([[1.0, 0.3], [-0.2, 1.0], [-1.0, -1.0]], [0.0, 0.1, 0.2])
-    once, twice = projection(shape, 1.0, (0, 1), FRAME), projection(shape, 1.0, (1, 0), FRAME)
-    np.testing.assert_allclose(once[np.lexsort(once.T)], twice[:, ::-1][np.lexsort(twice[:, ::-1].T)], atol=1e-9)
-
-
 @pytest.mark.parametrize("d", [2, 3])
 def test_outline_of_a_half_space_ends_at_the_frame(d: int) -> None:
     normal = np.array([[1.0, 0.37, 0.0][:d]])
@@ -135,10 +129,10 @@ def test_set_that_is_not_convex_is_drawn_as_it_is() -> None:
 
 def test_first_set_is_filled_and_its_coverage_is_in_the_legend(two) -> None:
     decider, X, Y = two
-    ax = ph.plots.residual_set(decider, X, Y, outcome_names=["heating", "cooling"])
+    ax = ph.plots.residual_set(decider, X, Y)
     inside = decider.set_.contains(Y - decider.predictor_.predict(X), decider.radius_).mean()
     assert f"({100 * inside:.1f} %)" in " ".join(ax.get_legend_handles_labels()[1])
-    assert "heating: outcome minus prediction" in texts(ax)
+    assert "u_1: outcome minus prediction" in texts(ax)
     assert "costlier this way" in ax.get_legend_handles_labels()[1]
 
 
@@ -157,6 +151,17 @@ def test_every_pair_of_outcomes_gets_its_picture(four) -> None:
     labels = {(ax.get_xlabel(), ax.get_ylabel()) for ax in axes}
     assert len(labels) == 6
     assert ("u_1", "u_4") in labels
+
+
+def test_crosses_lie_outside_what_is_drawn_also_where_there_are_more_outcomes(four) -> None:
+    decider, X, Y = four
+    residuals, inside = decider.residuals(X, Y), decider.set_.contains(decider.residuals(X, Y), decider.radius_)
+    ax = ph.plots.sets_over_residuals({"the set": (decider.set_, decider.radius_)}, residuals)
+    shadow = Path(ax.patches[0].get_xy())
+    marks = {handle.get_label().partition(" (")[0]: handle.get_offsets() for handle in ax.collections}
+    assert not shadow.contains_points(marks["outside"]).any()
+    assert shadow.contains_points(marks["outside, by other outcomes"]).all()
+    assert len(marks["outside"]) + len(marks["outside, by other outcomes"]) == (~inside).sum()
 
 
 def test_given_axes_are_used_and_nothing_is_shown(two, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,15 +210,6 @@ def test_slopes_equal_finite_differences() -> None:
         np.testing.assert_allclose(cost_slopes(problem, z, u)[:, j], rise, atol=1e-6)
 
 
-def test_slopes_of_a_cost_without_pieces_are_found_too() -> None:
-    z = cp.Variable(2, nonneg=True)
-    problem = ph.DecisionProblem(
-        decision=z, cost=lambda z, u: u @ z - cp.sum_squares(u), constraints=[cp.sum(z) == 1], n_outcomes=2
-    )
-    points, u = np.array([[0.25, 0.75]]), np.array([[1.0, -2.0]])
-    np.testing.assert_allclose(cost_slopes(problem, points, u), points - 2 * u, atol=1e-6)
-
-
 def test_directions_are_those_of_the_decisions_with_their_shares(two) -> None:
     decider, X, _ = two
     directions, shares = ph.plots.cost_directions(decider, X)
@@ -229,6 +225,18 @@ def test_cost_bound_rises_with_the_promise_and_has_the_deciders_own_at_its_radiu
     at_level = ph.robust.decide(decider.problem, decider.set_, curve.radii[2], decider.predictor_.predict(X))
     assert curve.cost_bound[2] == pytest.approx(at_level.cost_bound.mean())
     assert curve.oracle <= min(curve.nominal, curve.realised.min())
+    assert not curve.is_fixed
+
+
+def test_the_mean_cost_of_a_policy_is_shown_to_be_the_same_at_every_level() -> None:
+    Y = np.random.default_rng(0).normal(size=(300, 2))
+    decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), "precomputed", random_state=0)
+    decider.fit(Y[:200] / 2, Y[:200])
+    curve = ph.plots.cost_curve(decider, Y[200:] / 2, Y[200:], alphas=(0.5, 0.2, 0.1))
+    assert curve.is_fixed
+    assert (np.diff(curve.cost_bound) > 0).all()
+    labels = ph.plots.cost_coverage(decider, Y[200:] / 2, Y[200:]).get_legend_handles_labels()[1]
+    assert "mean realised cost, the same at every level" in labels
 
 
 def test_levels_that_need_more_rows_are_left_out_and_all_of_them_is_an_error(two) -> None:
@@ -268,9 +276,9 @@ def test_decision_map_of_a_frame_takes_names_and_keeps_text_columns() -> None:
 
 def test_decision_map_of_many_decisions_shows_the_largest(four) -> None:
     decider, X, _ = four
-    legend = ph.plots.decision_map(decider, X, resolution=6, decision_names=list("abcd")).get_legend()
+    legend = ph.plots.decision_map(decider, X, resolution=6).get_legend()
     assert legend.get_title().get_text() == "largest"
-    assert {text.get_text() for text in legend.get_texts()} <= set("abcd")
+    assert {text.get_text() for text in legend.get_texts()} <= {"z_1", "z_2", "z_3", "z_4"}
 
 
 @pytest.mark.parametrize(
@@ -280,7 +288,6 @@ def test_decision_map_of_many_decisions_shows_the_largest(four) -> None:
         ({"features": (0, 99)}, "features must lie between 0 and"),
         ({"show": 7}, "show must be"),
         ({"resolution": 1}, "resolution must be an integer of at least 2"),
-        ({"decision_names": ["a"]}, "decision_names must have 2 names"),
     ],
 )
 def test_wrong_arguments_of_a_map_are_explained(two, arguments, message: str) -> None:

@@ -339,7 +339,7 @@ def test_every_warning_has_a_code_and_every_code_is_explained() -> None:
     assert [code for code in Code if f'`"{code}"`' not in page] == []
 
 
-def test_a_number_has_its_reason_beside_it() -> None:
+def test_a_constant_has_a_comment_or_docstring() -> None:
     bare = []
     for path in sorted({*PACKAGE.rglob("*.py"), *STUDY.rglob("*.py")}):
         lines = path.read_text(encoding="utf-8").splitlines()

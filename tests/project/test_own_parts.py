@@ -15,12 +15,11 @@ import numpy as np
 import pytest
 
 import polyhedge as ph
-from polyhedge.app.report.facets import promise_in_words
 from polyhedge.calibration import ByCategory, Calibrator, Marginal, OneRadius, Radii, Weighted
 from polyhedge.calibration.labels import with_values
 from polyhedge.data import Split
 from polyhedge.diagnostics import diagnostics_of_radii
-from polyhedge.model import Record, calibrated_radii, fitted_model
+from polyhedge.model import Record, calibrated_radii, fitted_model, promise_of
 from polyhedge.monitoring.alarm import alarm_for
 from polyhedge.planning.costs import PlanningProblem
 from polyhedge.planning.policies import Rule, fit_planner
@@ -160,7 +159,7 @@ class TestReadBack:
 
     @pytest.mark.parametrize("is_loaded", [False, True])
     @pytest.mark.parametrize("change", ["none", "rule", "distribution"])
-    def test_plan_that_is_stored_by_less_than_it_is_made_of_is_refused(
+    def test_policy_that_is_stored_by_less_than_it_is_made_of_is_refused(
         self, fitted: ph.RobustDecider, change: str, is_loaded: bool, tmp_path: Path
     ) -> None:
         path = tmp_path / "model.polyhedge"
@@ -185,11 +184,11 @@ class TestPromises:
     """Radii of one's own make no claim that they do not make themselves."""
 
     @pytest.mark.parametrize("radii", [TwiceRadius, NamelessRadius])
-    def test_subclass_of_the_marginal_radius_has_neither_its_law_nor_its_words(self, radii: Any) -> None:
+    def test_subclass_of_the_marginal_radius_has_neither_its_distribution_nor_its_words(self, radii: Any) -> None:
         decider = decider_of(SETS, Twice(radii))
         assert decider.model_.radii.law() is None
         assert alarm_for(decider.model_.radii) is None
-        assert promise_in_words(decider)[0].endswith("More exactly, it holds more often than it must.")
+        assert promise_of(decider.model_)[0].endswith("More exactly, it holds more often than it must.")
         assert not diagnostics_of_radii(decider.model_, Rows(CENTERS[:60]))
         assert decider_of(SETS).model_.radii.law() is not None
 

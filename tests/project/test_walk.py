@@ -15,7 +15,7 @@ import pytest
 import polyhedge as ph
 
 PACKAGE = Path(ph.__file__).parent
-MOST = {"fit": 55, "decide": 32}
+MOST = {"fit": 53, "decide": 22}
 """Modules whose functions are called."""
 
 

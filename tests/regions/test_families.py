@@ -26,7 +26,7 @@ from polyhedge.calibration import ByCategory, Calibrator, Marginal, Online, Radi
 from polyhedge.data import Split
 from polyhedge.decisions import all_optimal
 from polyhedge.io import stored
-from polyhedge.model import Model, Record, fitted_model
+from polyhedge.model import Model, Record, fitted_model, promise_of
 from polyhedge.planning import DevelopmentRows, fit_path, fit_policy, margin_path
 from polyhedge.predictors.regressor import Predictor, as_predictor
 from polyhedge.regions import (
@@ -384,7 +384,7 @@ class TestCostGuarantee:
         np.testing.assert_array_equal(measured.inside, measured.held)
 
     def test_words_promise_the_cost_and_no_set(self, decider: ph.RobustDecider) -> None:
-        first = ph_words.promise_in_words(decider)[0]
+        first = promise_of(decider.model_)[0]
         assert "cost is at most the bound" in first
         assert "outcome lies" not in first
 

@@ -14,6 +14,11 @@ _INDEXED = ("pandas", "modin", "cudf")
 _PLAIN = ("builtins", "numpy", "scipy", "pandas")
 
 
+def is_dask_frame(X: Any) -> bool:
+    """Whether X is a Dask data frame; asks for nothing to be installed."""
+    return hasattr(X, "map_partitions") and hasattr(X, "npartitions") and hasattr(X, "columns")
+
+
 def backend_of(data: Any) -> str:
     """The library whose frame, or column, this is; "pandas" for arrays and everything else.
 

@@ -6,7 +6,6 @@ from dataclasses import fields, is_dataclass, replace
 from html import escape
 from typing import Any, Self
 
-from sklearn import get_config
 from sklearn.base import BaseEstimator
 
 from polyhedge._support.frames import BACKENDS
@@ -84,12 +83,6 @@ class SettingsEstimator(BaseEstimator):
         if transform is not None:
             self._sklearn_output_config = {"transform": transform}  # scikit-learn's `clone` copies it
         return self
-
-    @property
-    def _output_library(self) -> str | None:
-        own = getattr(self, "_sklearn_output_config", {})
-        asked: str = own.get("transform", get_config()["transform_output"])
-        return None if asked == "default" else asked
 
 
 def _fields_of(part: Any) -> list[str]:

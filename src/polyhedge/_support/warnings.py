@@ -15,7 +15,6 @@ class Code(StrEnum):
     ORDER = "Order"
     TIES = "Ties"
     FEW_ROWS = "Few rows"
-    PREDICTOR = "Predictor"
     COVERAGE = "Coverage"
     EXPECTED_COST = "Expected cost"
     REFRESH = "Refresh"

@@ -388,15 +388,15 @@ def observed(
     `n_units` independent rows or groups set the radius, all calibration rows by default. The mean volume of the sets
     is measured if `volume` is True, or if it is None and quick.
     """
-    measures = decider.measure(rows.X, rows.Y, **rows.given)
+    measures, model = decider.measure(rows.X, rows.Y, **rows.given), decider.model_
     size = None
-    if decider.model_.family.has_quick_volume if volume is None else volume:
-        size = decider.mean_volume(rows.X, **rows.given)
+    if model.family.has_quick_volume if volume is None else volume:
+        size = model.mean_volume(model.read(rows.X, None, rows.parameters, rows.labels, to_score=True))
     evaluation = measures.summary(decider.alpha_, volume=size)
     thinned = None if rows.groups is None else thinned_coverage(measures, rows.groups)
     coverage = evaluation.coverage if thinned is None else thinned
     n_units = decider.n_calibrate_ if n_units is None else n_units
-    found = diagnostics_of_evaluation(decider.model_, coverage, measures, n_units, rows.groups)
+    found = diagnostics_of_evaluation(model, coverage, measures, n_units, rows.groups)
     return Observed(measures, replace(evaluation, diagnostics=tuple(found)), thinned)
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from polyhedge._support.lazy import lazy
 
 if TYPE_CHECKING:
-    from polyhedge.distributed.dask_frames import decide_frame, distributed_radius, is_dask_frame
+    from polyhedge.distributed.dask_frames import decide_frame, distributed_radius
     from polyhedge.distributed.parquet import decide_parquet
     from polyhedge.distributed.row_table import decide_rows
 else:  # imported when they are first used
@@ -16,5 +16,4 @@ __all__ = [
     "decide_parquet",
     "decide_rows",
     "distributed_radius",
-    "is_dask_frame",
 ]

@@ -20,11 +20,6 @@ from polyhedge.rows import Rows
 from polyhedge.solvers.options import Solver, solver_in_force
 
 
-def is_dask_frame(X: Any) -> bool:
-    """Whether X is a Dask data frame; asks for nothing to be installed."""
-    return hasattr(X, "map_partitions") and hasattr(X, "npartitions") and hasattr(X, "columns")
-
-
 def decide_frame(model: Model, frame: Any, parameters: Parameters | None = None, labels: Any = None) -> Any:
     """Decide partition by partition: a lazy Dask data frame with the same divisions and row order.
 

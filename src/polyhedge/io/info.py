@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ class ModelInfo:
     problem_is_inside : whether `load` needs no user code.
     guarantee : what the calibrated radius bounds, in words.
     radii : the radii in force, one for all rows or by category; `radii.promise()` says what holds.
-    set : the learned shape; None where a planned decision is guarded.
+    set : the learned shape; None where the cost of a policy is bounded.
     spread : the forest that scales it at each row; None where one size serves all.
     alpha, radius, n_calibrate, calibrations : the guarantee and its audit trail, newest last.
     predictor_kind : "trained", "frozen" or "precomputed".
@@ -119,7 +120,7 @@ class ModelInfo:
     @property
     def _set_in_words(self) -> str:
         if self.set is None:
-            return "none: the cost of the planned decision is guarded"
+            return "none: the cost of the policy's decision is bounded"
         scaled = "" if self.spread is None else ", scaled by a predicted spread"
         return f"{type(self.set).__name__} in {self.set.n_outcomes} dimension(s){scaled}"
 
@@ -172,6 +173,7 @@ def inspect_model(
     >>> info.problem_name, info.n_calibrate, info.radius == decider.radius_
     ('simplex linear', 50, True)
     """
+    import_module("polyhedge.fitting")  # registers the classes that a model file may hold
     opened = open_model(path, max_bytes, verify)
     try:
         return _info(opened, Path(path).stat().st_size)
@@ -238,4 +240,4 @@ def _learning(decoder: Decoder, result: LearnResult | None) -> dict[str, Any]:
         return {"status": "finished", "detail": "no learner", "objective": math.nan, "lower_bound": math.nan}
     report = PolicyReport(**{**state, "entries": tuple(decoder.value(state["entries"]))})
     detail = ", ".join(f"{entry.rule} ({entry.share:.0%})" for entry in report.chosen)
-    return {"status": "planned", "detail": detail, "objective": report.chosen[0].bound, "lower_bound": -math.inf}
+    return {"status": "policy", "detail": detail, "objective": report.chosen[0].bound, "lower_bound": -math.inf}

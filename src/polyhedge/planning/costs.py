@@ -37,12 +37,12 @@ class PlanningProblem:
 
     problem: DecisionProblem
 
-    @property
+    @cached_property
     def has_maxima(self) -> bool:
         """Whether the joint part of the cost is a sum of maxima; else it is known by its formula alone."""
         return self.problem.structure.has_maxima
 
-    @property
+    @cached_property
     def joint(self) -> SumOfMaxima:
         """The joint part of the cost over [outcome, parameters]; an error if it is no sum of maxima."""
         return self.problem.structure.maxima
@@ -126,12 +126,17 @@ class PlanningProblem:
             self._usual[key] = z if np.isfinite(z).all() else np.zeros(len(z))
         return self._usual[key]
 
+    @cached_property
+    def _quadratic(self) -> tuple[float, Array, Array] | None:
+        """Constant, slope and Hessian of g_0, if it is quadratic."""
+        own = self.problem.structure.own_cost if self.has_maxima else None
+        return None if own is None else (own.offset + 0.5 * float(own.l @ own.D @ own.l), own.slope, own.hessian)
+
     def alone(self, z: Array, values: Array) -> Array:
         """g_0 (N,): the part of the cost of decisions (N, p) that no outcome enters; NaN without a decision."""
-        quadratic = self.problem.structure.own_cost if self.has_maxima else None
-        if quadratic is not None:
-            constant = quadratic.offset + 0.5 * float(quadratic.l @ quadratic.D @ quadratic.l)
-            return np.asarray(constant + ((quadratic.slope + 0.5 * z @ quadratic.hessian) * z).sum(axis=1))
+        if self._quadratic is not None:
+            constant, slope, hessian = self._quadratic
+            return np.asarray(constant + ((slope + 0.5 * z @ hessian) * z).sum(axis=1))
         problem, costs = self.problem, np.full(len(z), np.nan)
         there = np.isfinite(z).all(axis=1)
         nothing = np.zeros((int(there.sum()), problem.n_outcomes))

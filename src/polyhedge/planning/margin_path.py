@@ -23,7 +23,7 @@ from polyhedge.data.splits import evenly_chosen
 from polyhedge.decisions import all_optimal
 from polyhedge.planning.costs import PlanningProblem, planned_level
 from polyhedge.planning.margins import MarginPlanner, Statuses, fit_margins, fullest_margins
-from polyhedge.planning.report import Entry, PolicyReport
+from polyhedge.planning.report import CHOSEN_ONCE, Entry, PolicyReport
 from polyhedge.planning.residual_distributions import (
     DISTRIBUTIONS,
     DevelopmentRows,
@@ -294,7 +294,7 @@ def fit_path(
         )
         for e in (*entries, *finer)
     ]
-    report = PolicyReport(tuple(figures), alpha, caution, len(best.needed), "did best")
+    report = PolicyReport(tuple(figures), alpha, caution, len(best.needed), CHOSEN_ONCE)
     rho = best.rho(alpha) if np.isfinite(best.rho(alpha)) else 1.0
     return MarginPolicy(
         _planner(seen, best.distribution, rows, level, seed),

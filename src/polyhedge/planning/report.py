@@ -11,14 +11,14 @@ from polyhedge._support.frames import as_frame, as_html
 from polyhedge._support.stored import stored
 from polyhedge._support.validation import check_alpha, check_count
 
-DRAWN_AGAIN = "did best most often when rows were drawn again (more complex rules have a complexity penalty)"
-"""The reason of a mean of rules: the heaviest has won more resamplings than others, not most of them as a rule."""
-CHOSEN_ONCE = "did best (more complex rules have a complexity penalty)"
-"""The reason of a single rule, where a mean of decisions is none or some rule has no finite bound."""
+DRAWN_AGAIN = "won cross-validation in most bootstrap samples"
+"""The reason of a mean of policies: the heaviest has won more samples than others, not half of them as a rule."""
+CHOSEN_ONCE = "won cross-validation"
+"""The reason of a single policy, where a mean of decisions is none or some policy has no finite bound."""
 TAKEN_AS_IT_IS = "is taken as it is"
 """The reason of a policy of the user's own: there was no selection."""
 _DEVELOPED = "that do not calibrate it"
-"""Which rows judge: training and learning rows, or those of them that no role in calibration takes."""
+"""Which rows score: training and learning rows, or those of them that no role in calibration takes."""
 
 
 @stored("selection entry")
@@ -108,10 +108,12 @@ class PolicyReport:
                 f"of {first.cost:.4g}, and calibration there would give a mean bound of {first.bound:.4g}."
             )
         is_other = first != simple and bool(np.isfinite(simple.bound))
+        simplest = f' ("{simple.rule}": {simple.bound:.4g} and {simple.cost:.4g})' if is_other else ""
         words = [
-            f"Weighing the bound by {self.caution:g} and the mean cost by {1 - self.caution:g}, "
-            f'"{first.rule}" {self.reason}: bound {first.bound:.4g} and mean cost {first.cost:.4g}'
-            + (f', where "{simple.rule}" has {simple.bound:.4g} and {simple.cost:.4g}.' if is_other else ".")
+            f'"{first.rule}" {self.reason} among {len(self.entries)} policies: mean bound {first.bound:.4g}, mean cost '
+            f"{first.cost:.4g}{simplest}.",
+            f"The score weighs the bound by {self.caution:g} and the mean cost by {1 - self.caution:g}; a more complex "
+            "policy must win by a penalty.",
         ]
         if len(self.chosen) > 1:
             others = ", ".join(f'"{entry.rule}" ({entry.share:.0%})'.replace("%", " %") for entry in self.chosen[1:])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from polyhedge._support.tolerances import CANCELLATION
 from polyhedge._support.validation import Array, check_alpha
 from polyhedge.calibration import conformal_radius, minimum_samples
 from polyhedge.data.splits import evenly_chosen
@@ -50,6 +51,11 @@ class CostCurve:
     oracle: float
     own_bound: float
     own_realised: float
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether decisions cost the same at every level, as those of a policy do."""
+        return bool(np.ptp(self.realised) <= CANCELLATION * np.abs(self.realised).max())
 
 
 def cost_curve(
@@ -147,20 +153,23 @@ def cost_coverage(
     >>> len(ax.get_legend_handles_labels()[1])
     6
     """
-    curve, ax = cost_curve(decider, X, Y, alphas, parameters=parameters, labels=labels), new_axes(ax)
-    promised = 100 * (1 - curve.alphas)
-    ax.plot(promised, curve.cost_bound, color=BLUE, marker="o", markersize=5, label="cost bound (mean)")
-    ax.plot(
-        promised, curve.realised, color=GREEN, marker="s", markersize=4, linestyle="--", label="realised cost (mean)"
-    )
-    ax.axhline(curve.nominal, color=ORANGE, linestyle="-.", label="realised, trusting the prediction")
-    ax.axhline(curve.oracle, color=GREY, linestyle=":", label="realised, knowing the outcome")
-    level = 100 * (1 - decider.alpha_)
+    curve = cost_curve(decider, X, Y, alphas, parameters=parameters, labels=labels)
+    return draw_cost_curve(curve, decider.alpha_, new_axes(ax))
+
+
+def draw_cost_curve(curve: CostCurve, alpha: float, ax: Axes) -> Axes:
+    """Draw a curve, and the decider's own level alpha."""
+    promised, level = 100 * (1 - curve.alphas), 100 * (1 - alpha)
+    same = ", the same at every level" if curve.is_fixed else ""
+    ax.plot(promised, curve.cost_bound, color=BLUE, marker="o", markersize=5, label="mean bound, promised to hold")
+    ax.plot(promised, curve.realised, color=GREEN, marker="s", markersize=4, ls="--", label=f"mean realised cost{same}")
+    ax.axhline(curve.nominal, color=ORANGE, linestyle="-.", label="mean realised cost, trusting the prediction")
+    ax.axhline(curve.oracle, color=GREY, linestyle=":", label="mean realised cost, knowing the outcome")
     ax.axvline(level, color=BLUE, alpha=0.2, linewidth=6, label="level of this decider")
     own = f"its own bound: {curve.own_bound:.4g}, realised {curve.own_realised:.4g}"
     ax.plot([level], [curve.own_bound], color=BLUE, marker="D", markersize=9, linestyle="none", label=own)
     ax.plot([level], [curve.own_realised], color=GREEN, marker="D", markersize=8, linestyle="none")
-    ax.set_xlabel("coverage promised, 1 - alpha (%)")
+    ax.set_xlabel("level promised, 1 - alpha (%)")
     ax.set_ylabel("cost")
     ax.legend(loc="best", fontsize=9, framealpha=0.6)
     return tidy(ax)

@@ -59,21 +59,21 @@ def directions_around(
 
     `values` (N, t) are those of the problem's parameters, flat and row by row, where it has any.
     """
+    values = parameter_rows(problem.parameters, None, len(centers)) if values is None else values
+    scales = np.ones(len(centers)) if scales is None else scales
     chosen = evenly_chosen(len(centers), _MOST_ROWS)
-    scales = None if scales is None else scales[chosen]
-    values = parameter_rows(problem.parameters, None, len(chosen)) if values is None else values[chosen]
+    centers, scales, values = centers[chosen], scales[chosen], values[chosen]
     given = by_row(problem.parameters, values)
-    decisions = decide(problem, shape, radius, centers[chosen], scales=scales, parameters=given)
+    decisions = decide(problem, shape, radius, centers, scales=scales, parameters=given)
     decided = np.isfinite(decisions.worst_outcome).all(axis=1)
-    z, worst, values, kept = decisions.flat[decided], decisions.worst_outcome[decided], values[decided], chosen[decided]
+    z, placed = decisions.flat[decided], [part[decided] for part in (centers, scales, values)]
     pieces = problem.structure.maxima.pieces() if problem.structure.has_maxima else None
     if pieces is not None and 1 < len(pieces) <= _MOST_PIECES and not problem.structure.has_known_support:
         step = max(len(z) * len(pieces) // _MOST_WORST_CASES, 1)
-        sizes = np.ones(len(z)) if scales is None else scales[decided]
-        z, kept, sizes, values = z[::step], kept[::step], sizes[::step], values[::step]
-        slopes = _binding_slopes(pieces, shape, radius, z, centers[kept], sizes, values)
+        z = z[::step]
+        slopes = _binding_slopes(pieces, shape, radius, z, *(part[::step] for part in placed))
     else:
-        slopes = cost_slopes(problem, z, worst, values)
+        slopes = cost_slopes(problem, z, decisions.worst_outcome[decided], placed[2])
     lengths = np.linalg.norm(slopes, axis=1)
     return _merged(slopes[lengths > 0] / lengths[lengths > 0, None], len(z))
 
@@ -90,9 +90,7 @@ def _binding_slopes(
 
 
 def cost_slopes(problem: DecisionProblem, z: Array, outcomes: Array, values: Array | None = None) -> Array:
-    r"""Slopes (N, d) of $g(z, u)$ in u at matching decisions (N, p) and outcomes (N, d).
-
-    Of the active piece where the cost is a maximum of affine functions, by central differences elsewhere.
+    r"""Slopes (N, d) of $g(z, u)$ in u at matching decisions (N, p) and outcomes (N, d), by central differences.
 
     Parameters
     ----------
@@ -103,30 +101,16 @@ def cost_slopes(problem: DecisionProblem, z: Array, outcomes: Array, values: Arr
     Examples
     --------
     >>> from polyhedge.problems import simplex_linear
-    >>> cost_slopes(simplex_linear([0.0, 0.0]), np.array([[0.25, 0.75]]), np.zeros((1, 2)))
+    >>> cost_slopes(simplex_linear([0.0, 0.0]), np.array([[0.25, 0.75]]), np.zeros((1, 2))).round(6)
     array([[0.25, 0.75]])
     """
     values = parameter_rows(problem.parameters, None, len(z)) if values is None else values
-    if not problem.structure.has_maxima:
-        return _by_differences(problem, z, outcomes, values)
-    z1, u1 = (np.hstack([np.ones((len(rows), 1)), rows]) for rows in (z, np.hstack([outcomes, values])))
-    cost = problem.structure.maxima
-    total = z1 @ cost.base
-    for group in cost.groups:
-        pieces = np.einsum("ni,lij->nlj", z1, group)
-        active = np.einsum("nlj,nj->nl", pieces, u1).argmax(axis=1)
-        total = total + pieces[np.arange(len(z1)), active]
-    return np.asarray(total[:, 1 : 1 + problem.n_outcomes])
-
-
-def _by_differences(problem: DecisionProblem, z: Array, outcomes: Array, values: Array) -> Array:
     steps = _STEP * (1 + np.abs(outcomes))
-    columns = []
+    slopes = np.zeros(outcomes.shape)
     for j in range(problem.n_outcomes):
         shift = steps * np.eye(problem.n_outcomes)[j]
         rise = problem.evaluate(z, outcomes + shift, values) - problem.evaluate(z, outcomes - shift, values)
-        columns.append(rise / (2 * steps[:, j]))
-    slopes = np.column_stack(columns)
+        slopes[:, j] = rise / (2 * steps[:, j])
     return np.where(np.isfinite(slopes), slopes, 0.0)
 
 

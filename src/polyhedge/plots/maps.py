@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,7 +34,6 @@ def decision_map(
     *,
     show: int | str | None = None,
     resolution: int = 40,
-    decision_names: Sequence[str] | None = None,
     parameters: Mapping[Any, Any] | None = None,
     labels: ArrayLike | None = None,
     ax: Axes | None = None,
@@ -51,7 +50,6 @@ def decision_map(
         A number: that entry of the decision. "largest": which entry is largest. "cost_bound": the bound. None:
         the first entry where there are at most two, else the largest.
     resolution : points of the grid along each feature.
-    decision_names : one name for each entry of the decision; those of the problem if not given.
     parameters : values of the problem's parameters at the rows of X, as in `RobustDecider.decide`; the map is drawn
         at typical ones, see `RobustDecider.fit`.
     labels : labels or weights of the rows of X, as in `RobustDecider.decide`; the map is drawn at the most frequent
@@ -79,7 +77,7 @@ def decision_map(
     own = _typical_label(decider, labels)
     decisions = decider.model_.decide(grid, typical, labels=next(([value] * len(grid) for value in own.values()), None))
     ax = new_axes(ax)
-    _paint(ax, first, second, decisions, show, _names(decider, decision_names))
+    _paint(ax, first, second, decisions, show, list(decider.problem_.decision_names))
     ax.scatter(_values(X, columns[0]), _values(X, columns[1]), s=5, color=GREY, alpha=0.45, linewidths=0, zorder=3)
     _set_axis(ax.xaxis, ax.set_xlim, first, X, columns[0])
     _set_axis(ax.yaxis, ax.set_ylim, second, X, columns[1])
@@ -195,17 +193,6 @@ def _paint_classes(ax: Axes, first: Array, second: Array, classes: NDArray[np.in
     if (codes == len(top)).any():
         handles.append(Patch(color=GREY, alpha=0.75, label="another"))
     ax.legend(handles=handles, title="largest", loc="best", fontsize=9, framealpha=0.8)
-
-
-def _names(decider: RobustDecider, names: Sequence[str] | None) -> list[str]:
-    size = len(decider.problem_.decision_names)
-    if names is None:
-        return list(decider.problem_.decision_names)
-    if len(names) != size:
-        raise ValueError(
-            f"decision_names must have {size} names, one for each entry of the decision, got {len(names)}."
-        )
-    return list(names)
 
 
 def _column(X: Any, feature: int | str) -> int:

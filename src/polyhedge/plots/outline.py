@@ -84,10 +84,11 @@ def _shadow(facets: Polyhedron, radius: float, pair: tuple[int, int], frame: Fra
 
 def draw_set(
     ax: Axes, shape: Shape, radius: float, pair: tuple[int, int], frame: Frame, label: str, position: int
-) -> None:
+) -> Array:
     """Draw one set on axes: the first is filled, later ones are lines of another colour and dash.
 
-    Two outcomes: the set itself, also where it is not convex. More: its shadow. An empty set says so.
+    Two outcomes: the set itself, also where it is not convex. More: its shadow. An empty set says so. Returns the
+    corners (n, 2) of what is drawn; none of a set that is not convex.
     """
     label = plain(label)
     color, dash = CYCLE[position % len(CYCLE)], LINES[position % len(LINES)]
@@ -95,7 +96,7 @@ def draw_set(
     if shape.n_outcomes == 2 and not _is_convex(shape):
         _contour(ax, shape, radius, pair, frame, color, dash, fill=position == 0)
         ax.plot([], [], color=color, linestyle=dash, linewidth=1.8, label=label)
-        return
+        return np.empty((0, 2))
     low, high = frame
     # Cut well outside the picture, so that its edge is not taken for an edge of the set.
     beyond = 0.2 * (high - low)
@@ -105,8 +106,9 @@ def draw_set(
     if not len(corners):
         ax.plot([], [], color=color, linestyle=dash, linewidth=1.8, label=f"{label}: empty")
         ax.text(0.5, 0.5, f"{label}: empty", transform=ax.transAxes, ha="center", va="center", color=color)
-        return
+        return corners
     ax.fill(*corners.T, facecolor=face, edgecolor=color, linestyle=dash, linewidth=1.8, label=label, zorder=2)
+    return corners
 
 
 def _is_convex(shape: Shape) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +45,8 @@ def sets_over_residuals(
 
     Parameters
     ----------
-    sets : name -> (shape, radius); the first is filled, and residuals outside it are crosses.
+    sets : name -> (shape, radius); the first is filled, and residuals outside it are crosses. Residuals that lie in
+        its shadow, and outside the set in other outcomes than these two, are circles.
     residuals : (n, d)
         Outcome minus prediction, of rows that made none of the sets.
     pair : the two outcomes that are drawn, counted from 0.
@@ -75,9 +75,8 @@ def sets_over_residuals(
     names = [f"outcome {k + 1}" for k in range(rows.shape[1])] if outcome_names is None else outcome_names
     ax = new_axes(ax)
     frame = frame_of(np.vstack([rows[:, [i, j]], *(_reach(shape, r, (i, j), rows) for shape, r in shapes)]))
-    for k, (label, (shape, radius)) in enumerate(sets.items()):
-        draw_set(ax, shape, radius, (i, j), frame, label, k)
-    _dots(ax, rows[:, [i, j]], shapes[0][0].contains(rows, shapes[0][1]), next(iter(sets)))
+    drawn = [draw_set(ax, *one, (i, j), frame, label, k) for k, (label, one) in enumerate(sets.items())]
+    _dots(ax, rows[:, [i, j]], shapes[0][0].contains(rows, shapes[0][1]), drawn[0] if rows.shape[1] > 2 else None)
     ax.plot(0, 0, marker="+", color=RED, markersize=11, markeredgewidth=1.8, linestyle="none", label="prediction")
     if directions is not None:
         _arrows(ax, directions[0][:, [i, j]], directions[1], frame)
@@ -93,7 +92,6 @@ def residual_set(
     Y: ArrayLike,
     *,
     pair: tuple[int, int] = (0, 1),
-    outcome_names: Sequence[str] | None = None,
     parameters: Mapping[Any, Any] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
@@ -104,7 +102,6 @@ def residual_set(
     decider : RobustDecider, fitted.
     X, Y : rows that were not used for fitting.
     pair : the two outcomes that are drawn, counted from 0.
-    outcome_names : one name for each outcome.
     parameters : values of the problem's parameters, as in `RobustDecider.decide`.
     ax : matplotlib axes, new ones if None.
 
@@ -118,8 +115,7 @@ def residual_set(
     >>> ax.get_xlabel()
     'u_1: outcome minus prediction'
     """
-    names = name_outcomes(decider, outcome_names)
-    residuals = decider.residuals(X, Y)
+    names, residuals = decider.problem_.outcome_names, decider.residuals(X, Y)
     if decider.problem_.n_outcomes == 1:
         return _interval(decider, residuals[:, 0], names[0], new_axes(ax, (6.4, 3.2)))
     drawn = sets_over_residuals(
@@ -144,7 +140,6 @@ def residual_pairs(
     X: Any,
     Y: ArrayLike,
     *,
-    outcome_names: Sequence[str] | None = None,
     parameters: Mapping[Any, Any] | None = None,
 ) -> NDArray[np.object_]:
     """Draw a set of three or more outcomes: its shadow on every pair, each over the residuals.
@@ -155,21 +150,16 @@ def residual_pairs(
     ----------
     decider : RobustDecider, fitted.
     X, Y : rows whose residuals are drawn.
-    outcome_names : one for each outcome; those of the problem if not given.
     parameters : as in `RobustDecider.decide`.
 
     Returns
     -------
     (n_pairs,) array of Axes
     """
-    names = name_outcomes(decider, outcome_names)
-    outcomes = check_outcomes(decider.problem_, Y)
-    residuals = decider.residuals(X, Y)
-    chosen = most_uncertain(residuals, outcomes)
-    pairs = list(combinations(chosen, 2))
+    names, residuals = decider.problem_.outcome_names, decider.residuals(X, Y)
+    pairs = list(combinations(most_uncertain(residuals, check_outcomes(decider.problem_, Y)), 2))
     if not pairs:
-        drawn = residual_set(decider, X, Y, outcome_names=outcome_names, parameters=parameters)
-        return np.array([drawn], dtype=object)
+        return np.array([residual_set(decider, X, Y, parameters=parameters)], dtype=object)
     columns = min(len(pairs), 3)
     n_rows = -(-len(pairs) // columns)
     figure, grid = pyplot().subplots(
@@ -194,19 +184,17 @@ def regions(
     x: Any,
     *,
     pair: tuple[int, int] = (0, 1),
-    outcome_names: Sequence[str] | None = None,
     parameters: Mapping[Any, Any] | None = None,
     labels: ArrayLike | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the outcomes that decisions at one row guard against, with the prediction and the worst outcome.
+    """Draw the set of outcomes at one row, with the prediction and the worst outcome.
 
     Parameters
     ----------
     deciders : one fitted RobustDecider, or several with their names.
     x : one row of features.
     pair : the two outcomes that are drawn, counted from 0.
-    outcome_names : one name for each outcome.
     parameters, labels : as in `RobustDecider.decide`.
     ax : matplotlib axes, new ones if None.
 
@@ -220,23 +208,26 @@ def regions(
     >>> ax.get_xlabel()
     'u_1'
     """
-    named = {"outcomes guarded against": deciders} if isinstance(deciders, RobustDecider) else dict(deciders)
+    named = {"the set": deciders} if isinstance(deciders, RobustDecider) else dict(deciders)
     first = next(iter(named.values()))
-    names, ax = name_outcomes(first, outcome_names), new_axes(ax)
+    names, ax = first.problem_.outcome_names, new_axes(ax)
     i, j = _checked(pair, first.problem.n_outcomes)
     placed = {
         label: placed_set(decider.region(x, parameters=parameters, labels=labels)) for label, decider in named.items()
     }
-    points = [_Decided.at(decider, x, parameters, labels) for decider in named.values()]
-    frame = _frame_of_regions(list(placed.values()), np.array([p.center for p in points]), (i, j))
+    rows = [one_row(decider.model_.as_rows(x)) for decider in named.values()]
+    centers = np.array([decider.centers(row)[0] for decider, row in zip(named.values(), rows, strict=True)])
+    frame = _frame_of_regions(list(placed.values()), centers, (i, j))
     for k, (label, shape) in enumerate(placed.items()):
         draw_set(ax, shape, 0.0, (i, j), frame, label, k)
-        color = CYCLE[k % len(CYCLE)]
-        # A guarded cost has no worst outcome; one that is nearly as dear as the bound allows shows what it means.
-        worst = "worst outcome" if named[label].model_.guarantee == "outcome" else "a dear outcome, as an illustration"
+        decider = named[label]
+        outcome = decider.model_.worst_outcomes(rows[k], parameters, labels)[0]
+        # A bound on the cost of one decision has no worst outcome; one that costs about the bound shows what it means.
+        worst = "worst outcome" if decider.model_.guarantee == "outcome" else "an expensive outcome, as an illustration"
         worst = worst if len(named) == 1 else f"{worst}, {plain(label)}"
-        ax.plot(*points[k].worst[[i, j]], marker="X", color=color, markersize=9, linestyle="none", label=worst)
-    for k, center in enumerate(np.unique([p.center[[i, j]] for p in points], axis=0)):
+        color = CYCLE[k % len(CYCLE)]
+        ax.plot(*outcome[[i, j]], marker="X", color=color, markersize=9, linestyle="none", label=worst)
+    for k, center in enumerate(np.unique(centers[:, [i, j]], axis=0)):
         label = "prediction" if k == 0 else "_"
         ax.plot(*center, marker="+", color=RED, markersize=11, markeredgewidth=1.8, linestyle="none", label=label)
     _set_frame(ax, frame)
@@ -244,19 +235,6 @@ def regions(
     ax.set_ylabel(plain(names[j]))
     ax.legend(loc="best", fontsize=9, framealpha=0.6)
     return tidy(ax)
-
-
-@dataclass(frozen=True, eq=False)
-class _Decided:
-    """A prediction, and an outcome at which the decision there costs about its bound (NaN if there is none)."""
-
-    center: Array
-    worst: Array
-
-    @classmethod
-    def at(cls, decider: RobustDecider, x: Any, parameters: Mapping[Any, Any] | None, labels: Any) -> _Decided:
-        row = one_row(decider.model_.as_rows(x))
-        return cls(decider.centers(row)[0], decider.model_.worst_outcomes(row, parameters, labels)[0])
 
 
 def _frame_of_regions(shapes: Sequence[Shape], centers: Array, pair: tuple[int, int]) -> Frame:
@@ -296,13 +274,22 @@ def _interval(decider: RobustDecider, residuals: Array, name: str, ax: Axes) -> 
     return tidy(ax)
 
 
-def _dots(ax: Axes, points: Array, inside: Mask, name: str) -> None:
-    inside_it = f"inside {plain(name)} ({100 * inside.mean():.1f} %)"
-    step = max(len(points) // _MOST_DOTS, 1)
-    shown = np.arange(len(points)) % step == 0
-    within, without = points[inside & shown], points[~inside & shown]
-    ax.scatter(within[:, 0], within[:, 1], s=9, color=GREY, alpha=0.7, linewidths=0, label=inside_it)
-    ax.scatter(without[:, 0], without[:, 1], s=20, color=RED, marker="x", linewidths=1.0, label="outside it")
+def _dots(ax: Axes, points: Array, inside: Mask, shadow: Array | None) -> None:
+    """Residuals (n, 2): dots inside the set, crosses outside what is drawn, circles outside in other outcomes alone."""
+    from matplotlib.path import Path
+
+    hidden = np.zeros(len(points), dtype=bool)
+    if shadow is not None and len(shadow) > 2:
+        hidden = ~inside & Path(shadow).contains_points(points)
+    shown = np.arange(len(points)) % max(len(points) // _MOST_DOTS, 1) == 0
+    kinds: list[tuple[Mask, str, dict[str, Any]]] = [
+        (inside, "inside the set", {"s": 9, "color": GREY, "alpha": 0.7, "linewidths": 0}),
+        (hidden, "outside, by other outcomes", {"s": 16, "edgecolors": RED, "facecolors": "none", "linewidths": 0.8}),
+        (~inside & ~hidden, "outside", {"s": 20, "color": RED, "marker": "x", "linewidths": 1.0}),
+    ]
+    for rows, label, style in kinds:
+        if rows.any() or rows is inside:
+            ax.scatter(*points[rows & shown].T, label=f"{label} ({100 * rows.mean():.1f} %)", **style)
 
 
 def _arrows(ax: Axes, directions: Array, shares: Array, frame: Frame) -> None:
@@ -358,13 +345,3 @@ def most_uncertain(residuals: Array, outcomes: Array, n: int = _MOST_OUTCOMES) -
     spread = outcomes.std(axis=0)
     share = residuals.std(axis=0) / np.where(spread > 0, spread, 1.0)
     return sorted(np.argsort(-share, kind="stable")[:n].tolist())
-
-
-def name_outcomes(decider: RobustDecider, names: Sequence[str] | None = None) -> tuple[str, ...]:
-    """The given names, one for each outcome, or those of the problem."""
-    d = decider.problem_.n_outcomes
-    if names is None:
-        return tuple(decider.problem_.outcome_names)
-    if len(names) != d:
-        raise ValueError(f"outcome_names must have {d} names, one for each outcome, got {len(names)}.")
-    return tuple(str(name) for name in names)

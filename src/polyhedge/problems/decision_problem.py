@@ -317,7 +317,7 @@ class DecisionProblem(_NamedParts):
             parameter_rows(self.parameters, None, 1)
         return self.written
 
-    @property
+    @cached_property
     def n_decisions(self) -> int:
         """Number p of entries of the flat decision z, with those of auxiliary variables of the cost behind them."""
         return self.layout.size

@@ -14,7 +14,7 @@ from sklearn.frozen import FrozenEstimator
 
 from polyhedge.calibration import conformal_radius
 from polyhedge.estimator import RobustDecider
-from polyhedge.evaluation import Evaluation, evaluate_decisions
+from polyhedge.evaluation import Evaluation, measure_rows
 from polyhedge.learners import Auto
 from polyhedge.plots import sets_over_residuals
 from polyhedge.plots.directions import directions_around
@@ -131,15 +131,9 @@ def _box_row(task: Task, predictor: Any, alpha: float) -> Row:
     seconds = time.perf_counter() - began
     X, Y = task.rows("test")
     centers = predictor.predict(X)
-    evaluation = evaluate_decisions(
-        task.problem,
-        decide(task.problem, box, 1.0, centers),
-        box.contains(Y - centers, 1.0),
-        centers,
-        Y,
-        box.volume(1.0),
-        alpha,
-    )
+    decisions = decide(task.problem, box, 1.0, centers)
+    measured = measure_rows(task.problem, decisions, box.contains(Y - centers, 1.0), centers, Y)
+    evaluation = measured.summary(alpha, volume=box.volume(1.0))
     return Row("Bonferroni box", box, 1.0, evaluation, seconds)
 
 

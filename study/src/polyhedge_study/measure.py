@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from polyhedge.decisions import Decisions
-from polyhedge.evaluation import evaluate_decisions
+from polyhedge.evaluation import measure_rows
 from polyhedge.planning import LeastMean
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions import SetRegions
@@ -117,7 +117,8 @@ def measure_decisions(
     hull_volume: float = np.nan,
 ) -> Measured:
     """Measure decisions however they were made; `inside` says which test outcomes their sets hold."""
-    evaluation = evaluate_decisions(task.problem, decisions, inside, centers, task.rows("test")[1], volume, alpha)
+    measured = measure_rows(task.problem, decisions, inside, centers, task.rows("test")[1])
+    evaluation = measured.summary(alpha, volume=volume)
     complaint = decisions.complaint()
     return Measured(
         coverage=evaluation.coverage.value,

@@ -119,7 +119,7 @@ def learned(task: Task, alpha: float, seed: int, *, learner: Learner | None) -> 
     seconds = time.perf_counter() - began
     X, Y = task.rows("test")
     centers = decider.predictor_.predict(X)
-    scales = decider.scales(X, centers)
+    scales = decider.scales(X)
     inside = decider.set_.contains((Y - centers) / scales[:, None], decider.radius_)
     volume = mean_volume(decider.set_, decider.radius_, scales, rng=np.random.default_rng(0))
     within = hull_volume_of_shape(Y - centers, decider.set_, decider.radius_, scales)

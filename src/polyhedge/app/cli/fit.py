@@ -13,26 +13,9 @@ from polyhedge._support.files import check_writable
 from polyhedge._support.progress import progress
 from polyhedge._support.text import counted
 from polyhedge._support.warnings import SettingWarning
-from polyhedge.app.cli.app import app, say
-from polyhedge.app.cli.common import (
-    check_statuses,
-    evaluation_lines,
-    part_sizes,
-    sources_in_words,
-    tell,
-    tell_json,
-    warn,
-)
-from polyhedge.app.cli.options import (
-    AsJson,
-    Parameter,
-    Reading,
-    SignKey,
-    Solving,
-    names_in,
-    read_problem,
-    with_bundles,
-)
+from polyhedge.app.cli.app import say
+from polyhedge.app.cli.common import check_statuses, sources_in_words, tell_evaluation, tell_json, warn
+from polyhedge.app.cli.options import SignKey, TableOptions, command, names_in, read_problem
 from polyhedge.predictors import PREDICTORS
 
 if TYPE_CHECKING:
@@ -56,8 +39,7 @@ LEARNERS = {
 _SHARES = "0.4,0.2,0.2,0.2"
 
 
-@app.command()
-@with_bundles
+@command
 def fit(
     *,
     data: Annotated[Path, typer.Argument(help="History: a CSV or Parquet file, one row an observation.")],
@@ -119,9 +101,9 @@ def fit(
     guarantee: Annotated[
         str | None,
         typer.Option(
-            help="cost: the lowest bound for the decision taken. outcome: a set guards every decision at once. By "
-            "default cost, unless --learner is given, the problem has parameters, or uncertain constraints with a "
-            "cost that is no sum of maxima of affine functions."
+            help="cost: the lowest bound, for the decision taken. outcome: a set, whose bound holds for every "
+            "decision. By default cost, unless --learner is given, the problem has parameters, or uncertain "
+            "constraints with a cost that is no sum of maxima of affine functions."
         ),
     ] = None,
     caution: Annotated[
@@ -134,23 +116,19 @@ def fit(
             "recent:HALF_LIFE or online[:STEP]. COLUMN need not be a feature."
         ),
     ] = None,
-    parameter: Parameter = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the split, the predictor and the learner.")] = 0,
     sign: SignKey = None,
-    reading: Reading,
-    solving: Solving,
-    as_json: AsJson = False,
+    options: TableOptions,
 ) -> None:
     """Learn from a table what to decide and what it will cost at most, and save the model.
 
-    The rows are split into four parts: one trains a predictor, one plans decisions (with --guarantee outcome it learns
+    The rows are split into four parts: one trains a predictor, one selects a policy (with --guarantee outcome it learns
     the shape of a set of outcomes), one sets the bound so that it holds in the promised share of cases, and one checks
     the promise.
 
     Example: polyhedge fit history.csv --outcomes heating_load,cooling_load --problem problem.toml --alpha 0.1
     --out model.polyhedge
     """
-    solving.begin()
     if out.is_dir():
         raise ValueError(f"{out} is a folder. Name the file in it, for example {out / 'model.polyhedge'}.")
     check_writable(out)
@@ -174,9 +152,9 @@ def fit(
     from polyhedge.predictors.raw_columns import choose_columns
 
     _check_split_options(time_column, starts, gap, shares)
-    table, decided = reading.table(data), read_problem(problem, uncertain)
+    table, decided = options.table(data), read_problem(problem, uncertain)
     names = order_outcomes(decided, names_in(outcomes))
-    sources = sources_of(decided, read_sources(parameter or []))
+    sources = sources_of(decided, read_sources(options.parameter or []))
     aside = [*names_in(group), *([] if time_column is None else [time_column])]
     table.check_columns(aside)
     named = None if features is None else names_in(features)
@@ -229,7 +207,6 @@ def fit(
             groups = None if rows.groups is None else rows.groups[decider.split_.calibrate]
             n_groups = None if groups is None else len(np.unique(groups))
             seen = observed(decider, held_out, n_groups) if len(held_out) else None
-            facets = _facets(decider, held_out if len(held_out) else rows.take(decider.split_.calibrate), names)
     except KeyboardInterrupt:
         warn(["No model was saved."])
         raise
@@ -241,25 +218,31 @@ def fit(
     record = replace(
         record,
         schema=replace(decider.model_.record.schema or schema, outcomes=names),
-        sizes=part_sizes(decider),
+        sizes={part: len(getattr(decider.split_, part)) for part in ("train", "learn", "calibrate", "held_out")},
         n_groups=n_groups,
         predictor=_predictor(decider)[0],
         coverage=None if seen is None else str(seen.coverage),
         warnings=about,
     )
     decider.save(out, record.as_details(), sign=sign)
-    notes = (*table.notes, *notes)
-    if as_json:
-        tell_json({"model": out, **_summary(decider, record, seen, facets, len(rows)), "notes": notes})
+    notes, is_policy = (*table.notes, *notes), hasattr(decider, "policy_")
+    if options.as_json:
+        tell_json({"model": out, **_summary(decider, record, seen, len(rows)), "notes": notes})
     else:
-        how = f"at random, seed {seed}" if time_column is None else f"by {time_column}"
-        how += f", {len(rows) - sum(part_sizes(decider).values())} left out in gaps" if gap != "0" else ""
-        tell(_lines(decider, record, seen, facets, how, has_promise=calibration is not None))
+        say(f"{record.file}: {record.n_rows} rows, {counted(len(record.schema.features), 'feature')}")
+        if record.parameters:
+            say(f"parameters: {sources_in_words(record.parameters)}")
+        for line in decider.summary().splitlines():
+            say(line)
+        if seen is None:
+            say("No rows were held out to observe the coverage.")
+        else:
+            tell_evaluation(seen)
         for note in notes:
             say(f"note: {note}", err=True)
         warn(about)
         say(f"Model: {out}")
-    if not _is_planned(decider):
+    if not is_policy:
         check_statuses([decider.learn_result_.status])
 
 
@@ -313,78 +296,16 @@ def outcome_frame(problem: Any, Y: Any, names: Any) -> Any:
     return Y if is_named(problem) and tuple(problem.outcome_names) != tuple(names) else pd.DataFrame(Y, columns=names)
 
 
-def _is_planned(decider: RobustDecider) -> bool:
-    return hasattr(decider, "policy_")
-
-
-def _facets(decider: RobustDecider, rows: TableRows, names: Any) -> tuple[str, ...]:
-    from polyhedge.app.report.facets import facets_in_words
-
-    return () if _is_planned(decider) else facets_in_words(decider, rows.X, names, **rows.given)
-
-
 def _predictor(decider: RobustDecider) -> tuple[str, str]:
     """Name of the predictor and why it was chosen."""
     name, _, reason = decider.settings_.get("chosen predictor", "").partition(" (")
     return (name, reason.removesuffix(")")) if name else (str(decider.predictor), "as asked")
 
 
-def _lines(
-    decider: RobustDecider,
-    record: FitRecord,
-    seen: Observed | None,
-    facets: tuple[str, ...],
-    how: str,
-    *,
-    has_promise: bool,
-) -> list[tuple[str, str]]:
-    sizes = part_sizes(decider)
-    unit = "" if record.n_groups is None else f" in {record.n_groups} groups"
-    lines = [
-        ("data", f"{record.file}: {record.n_rows} rows, {counted(len(record.schema.features), 'feature')}"),
-        ("outcomes", ", ".join(record.schema.outcomes)),
-        *([("parameters", sources_in_words(record.parameters))] if record.parameters else []),
-        (
-            "split",
-            f"{sizes['train']} train, {sizes['learn']} learn, {sizes['calibrate']} calibrate{unit}, "
-            f"{sizes['held_out']} held out ({how})",
-        ),
-        ("predictor", "{} ({})".format(*_predictor(decider))),
-        ("guarantee", decider.guarantee_),
-    ]
-    if _is_planned(decider):
-        lines += [("policy", decider.policy_.why()), ("radius", f"{decider.radius_:.4g}")]
-    else:  # not the radius: it counts in the set's own measure, and sets that cost the same differ in it
-        result = decider.learn_result_
-        status = f"{str(result.status).partition(':')[0]}, {result.seconds:.1f} s"
-        lines += [("learner", f"{result.detail or 'done'} ({status})"), ("gap", _gap(decider))]
-    lines += [("promise", decider.promise_)] if has_promise else []
-    if seen is None:
-        lines.append(("coverage", f"promised {1 - decider.alpha_:.6g}; no rows were held out to observe it"))
-    else:
-        lines += evaluation_lines(seen.evaluation, seen.thinned)
-    return [*lines, *[("facets" if not i else "", text) for i, text in enumerate(facets)]]
-
-
-def _gap(decider: RobustDecider) -> str:
-    gap = decider.learn_result_.gap
-    if gap == float("inf"):
-        return "not certified for this kind of problem"
-    size = "" if decider.spread_ is None else " and one size"
-    # CCG and MIQCP plan for the mean prediction alone.
-    is_mean = hasattr(getattr(decider.learner, "learner", None), "contexts")
-    rows = "for the mean prediction" if is_mean else "on the learning rows"
-    if gap < 0 and size:
-        return f"{-gap:.3g} below the cheapest set of any shape{size} {rows}: scaling it pays (certified)"
-    return f"at most {max(gap, 0.0):.3g} above the cheapest set of any shape{size} {rows} (certified)"
-
-
-def _summary(
-    decider: RobustDecider, record: FitRecord, seen: Observed | None, facets: tuple[str, ...], n_used: int
-) -> dict[str, Any]:
-    sizes, (name, reason) = part_sizes(decider), _predictor(decider)
+def _summary(decider: RobustDecider, record: FitRecord, seen: Observed | None, n_used: int) -> dict[str, Any]:
+    sizes, (name, reason) = record.sizes or {}, _predictor(decider)
     how: dict[str, Any]
-    if _is_planned(decider):
+    if hasattr(decider, "policy_"):
         how = {"policy": asdict(decider.policy_), "frontier": decider.frontier()}
     else:
         result, spread = decider.learn_result_, decider.spread_
@@ -406,6 +327,5 @@ def _summary(
         "radius": decider.radius_,
         "held_out": None if seen is None else seen.evaluation,
         "one_row_a_group": None if seen is None else seen.thinned,
-        "facets": facets,
         "warnings": record.warnings,
     }

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from warnings import catch_warnings, simplefilter
@@ -15,19 +15,9 @@ import typer
 from polyhedge._support.alignment import row_keys
 from polyhedge._support.files import check_writable, replace_file
 from polyhedge._support.progress import progress
-from polyhedge.app.cli.app import app, say
-from polyhedge.app.cli.common import model_rows, seen_before, tell, tell_json, warn
-from polyhedge.app.cli.options import (
-    AsJson,
-    ModelFile,
-    Opening,
-    Parameter,
-    Reading,
-    SignKey,
-    Solving,
-    names_in,
-    with_bundles,
-)
+from polyhedge.app.cli.app import say
+from polyhedge.app.cli.common import seen_before, tell, tell_json, warn
+from polyhedge.app.cli.options import ModelFile, ModelOptions, ModelTableOptions, SignKey, command, names_in
 
 if TYPE_CHECKING:
     from polyhedge.app.rows import TableRows
@@ -48,25 +38,14 @@ KeyColumn = Annotated[
 ]
 
 
-Group = Annotated[
-    str | None, typer.Option(help="Columns that mark rows which belong together; by default those of the fit.")
-]
-Copies = Annotated[str | None, typer.Option(help="Rows equal in all columns: together or independent; as in the fit.")]
-
-
-@app.command()
-@with_bundles
+@command
 def update(
     *,
     model: ModelFile,
     data: Annotated[Path, typer.Argument(help="Rows whose outcomes are known now: a CSV or Parquet file.")],
     key: Annotated[str, typer.Option(help="Column that names each row, so that none is counted twice.")],
     log: LogFile = None,
-    parameter: Parameter = None,
-    opening: Opening,
-    reading: Reading,
-    solving: Solving,
-    as_json: AsJson = False,
+    options: ModelTableOptions,
 ) -> None:
     """Note outcomes that became known, and say whether the promise still holds.
 
@@ -77,27 +56,21 @@ def update(
 
     Example: polyhedge update model.polyhedge today.csv --key id
     """
-    solving.begin()
-    decider, record = opening.model_and_record(model)
-    table = reading.table(data)
+    decider, _, table, rows = options.rows(model, data)
     names = keys_of(table, key)
-    rows = model_rows(decider, record, table, parameter)
     outcomes = log_of(model, log, decider.model_)
     n_new = outcomes.add([names[i] for i in rows.numbers], rows.X, rows.Y, **rows.given)
-    _tell_since(*outcomes.replay(), as_json, {"rows": len(rows), "new": n_new}, outcomes.diagnostics())
-    if not as_json:
-        warn([*rows.warnings, *seen_before(decider, rows)])
+    warnings = [*outcomes.diagnostics(), *rows.warnings, *seen_before(decider, rows)]
+    _tell_since(*outcomes.replay(), options.as_json, {"rows": len(rows), "new": n_new}, warnings)
 
 
-@app.command()
-@with_bundles
+@command
 def monitor(
     *,
     model: ModelFile,
     log: LogFile = None,
     out: Annotated[Path | None, typer.Option(help="Page to write: coverage, bounds and costs over time.")] = None,
-    opening: Opening,
-    as_json: AsJson = False,
+    options: ModelOptions,
 ) -> None:
     """Say what came of a model's bounds so far: coverage, and whether it is worse than chance allows.
 
@@ -107,16 +80,17 @@ def monitor(
     if not path.is_file():
         raise FileNotFoundError(f"There is no database {path}. Write one with polyhedge update.")
     page = None if out is None else check_writable(out)
-    outcomes = log_of(model, log, opening.model(model).model_)
+    outcomes = log_of(model, log, options.model(model).model_)
     now, monitored = outcomes.replay()
+    findings = outcomes.diagnostics()
     if page is not None:
         from polyhedge.app.report import monitoring_report
 
         unit = (now.problem.units or {}).get("cost", "")
-        title, findings = f"Bounds of {model.name}", outcomes.diagnostics()
+        title = f"Bounds of {model.name}"
         text = monitoring_report(title, monitored, outcomes.history(), now.radii.radius, unit, findings)
         replace_file(page, text.encode())
-    _tell_since(now, monitored, as_json, {} if page is None else {"page": str(page)}, outcomes.diagnostics())
+    _tell_since(now, monitored, options.as_json, {} if page is None else {"page": str(page)}, findings)
 
 
 def keys_of(table: Table, column: str) -> list[str]:
@@ -152,31 +126,49 @@ def _tell_since(
         numbers["recomputed"] = monitored.was_recomputed
         tell_json({**counts, **numbers, "radius": model.radii.radius, "warnings": diagnostics})
         return
-    lines = [(name, str(number)) for name, number in counts.items()]
-    lines.append(("coverage", monitored.in_words()))
-    lines.append(("alarm", "none for this kind of promise" if alarm is None else str(alarm)))
+    lines = {name: str(number) for name, number in counts.items()}
+    lines |= {
+        "coverage": monitored.in_words(),
+        "alarm": "none for this kind of promise" if alarm is None else str(alarm),
+    }
     if monitored.was_recomputed:
-        lines.append(("bounds", "some were not noted by polyhedge decide --key, and were recomputed"))
-    tell([*lines, ("radius", f"{model.radii.radius:.6g}")])
+        lines["bounds"] = "some were not noted by polyhedge decide --key, and were recomputed"
+    tell({**lines, "radius": f"{model.radii.radius:.6g}"})
     warn(diagnostics)
 
 
-@app.command()
-@with_bundles
-def recalibrate(
-    *,
-    model: ModelFile,
-    data: Annotated[Path, typer.Argument(help="Fresh rows with features and outcomes: a CSV or Parquet file.")],
-    out: Annotated[Path, typer.Option(help="Model file to write; may be the old one.")],
-    group: Group = None,
-    copies: Copies = None,
-    parameter: Parameter = None,
-    opening: Opening,
-    sign: SignKey = None,
-    reading: Reading,
-    solving: Solving,
-    as_json: AsJson = False,
-) -> None:
+@dataclass(frozen=True)
+class NewerRowsOptions(ModelTableOptions):
+    """Newer rows, how they belong together, and the model file that they make."""
+
+    group: Annotated[
+        str | None, typer.Option(help="Columns that mark rows which belong together; by default those of the fit.")
+    ] = None
+    copies: Annotated[
+        str | None, typer.Option(help="Rows equal in all columns: together or independent; as in the fit.")
+    ] = None
+    sign: SignKey = None
+
+    def newer_rows(
+        self, decider: RobustDecider, record: FitRecord, table: Table, time_column: str | None
+    ) -> tuple[TableRows, Any]:
+        """The usable rows, and the groups to pass to the decider: none if its split finds them in a column of X."""
+        from polyhedge.data import GroupSplit
+
+        columns = record.group if self.group is None else names_in(self.group)
+        if self.group is None and not columns and isinstance(decider.split, GroupSplit):
+            columns = (str(decider.split.column),)
+        record = replace(record, group=columns, copies=self.copies or record.copies, time_column=time_column)
+        rows = self.rows_for(decider, record, table, with_times=True, with_copies=True)
+        return rows, None if isinstance(decider.split, GroupSplit) else rows.groups
+
+
+OutFile = Annotated[Path, typer.Option(help="Model file to write; may be the old one.")]
+NewerRows = Annotated[Path, typer.Argument(help="Newer rows with features and outcomes: a CSV or Parquet file.")]
+
+
+@command
+def recalibrate(*, model: ModelFile, data: NewerRows, out: OutFile, options: NewerRowsOptions) -> None:
     """Set the radius from fresh rows, for example after a change; its shape stays.
 
     The rows must not have been used to fit the model, and are taken in the order of its time column, where they have
@@ -184,47 +176,36 @@ def recalibrate(
 
     Example: polyhedge recalibrate model.polyhedge fresh.csv --out model.polyhedge
     """
-    solving.begin()
     import numpy as np
 
     from polyhedge.io.fit_record import FitRecord
 
     check_writable(out)
-    decider, record = opening.model_and_record(model)
-    table = reading.table(data)
-    clock = _time_column(decider, record)
-    clock = clock if clock in table.frame.columns else None
-    rows = _newer_rows(decider, record, table, group, copies, parameter, clock)
-    before = _radius(decider)
+    decider, record = options.model_and_record(model)
+    table, clock = options.table(data), _time_column(decider, record)
+    rows, groups = options.newer_rows(decider, record, table, clock if clock in table.frame.columns else None)
+    before = decider.radius_, decider.n_calibrate_
     with _quietly():
         times = np.arange(len(rows)) if rows.times is None else rows.times  # rows are taken as they come without one
-        decider.recalibrate(rows.X, rows.Y, groups=_given(decider, rows.groups), times=times, **rows.given)
+        decider.recalibrate(rows.X, rows.Y, groups=groups, times=times, **rows.given)
     n_groups = None if rows.groups is None else len(np.unique(rows.groups))
     details = decider.details_
     if FitRecord.read(details) is not None:  # else they are what other code has stored
         details = {**details, **replace(record, n_groups=n_groups).as_details()}
-    decider.save(out, details, sign=sign)
-    _tell_radius(decider, before, table, [*rows.warnings, *decider.diagnostics_], out, as_json, [], {})
+    decider.save(out, details, sign=options.sign)
+    _tell_radius(decider, before, table, rows, out, options.as_json)
 
 
-@app.command()
-@with_bundles
+@command
 def refresh(
     *,
     model: ModelFile,
-    data: Annotated[Path, typer.Argument(help="Newer rows with features and outcomes: a CSV or Parquet file.")],
-    out: Annotated[Path, typer.Option(help="Model file to write; may be the old one.")],
-    group: Group = None,
-    copies: Copies = None,
+    data: NewerRows,
+    out: OutFile,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Seed of the halves and of the predictor; by default that of the fit.")
     ] = None,
-    parameter: Parameter = None,
-    opening: Opening,
-    sign: SignKey = None,
-    reading: Reading,
-    solving: Solving,
-    as_json: AsJson = False,
+    options: NewerRowsOptions,
 ) -> None:
     """Fit the predictor and the policy on newer rows, and set the bound from other newer rows; all choices stay.
 
@@ -236,79 +217,49 @@ def refresh(
 
     Example: polyhedge refresh model.polyhedge newer.csv --out refreshed.polyhedge
     """
-    solving.begin()
     import numpy as np
 
     from polyhedge.data import TimeSplit
     from polyhedge.io.fit_record import Refreshed
 
     check_writable(out)
-    decider, record = opening.model_and_record(model)
-    table = reading.table(data)
-    clock = _time_column(decider, record)
+    decider, record = options.model_and_record(model)
+    table, clock = options.table(data), _time_column(decider, record)
     if clock is None and isinstance(decider.split, TimeSplit) and decider.split.times is not None:
         raise ValueError(
             "The model was fitted with times that were given separately, and no column of the table is known to "
             "hold them. Use refresh(X, Y, times=...) in Python."
         )
-    rows = _newer_rows(decider, record, table, group, copies, parameter, clock)
+    rows, groups = options.newer_rows(decider, record, table, clock)
     if seed is not None or decider.random_state is None:
         decider.random_state = seed or 0
-    groups, before = rows.groups, _radius(decider)
-    if groups is None and decider.model_.radii.is_grouped:
+    before = decider.radius_, decider.n_calibrate_
+    if rows.groups is None and decider.model_.radii.is_grouped:
         groups = np.arange(len(rows))  # no row is a copy of another, so that each stands for itself
     with _quietly(), progress("refreshing"):
-        decider.refresh(rows.X, rows.Y, groups=_given(decider, groups), times=rows.times, **rows.given)
+        decider.refresh(rows.X, rows.Y, groups=groups, times=rows.times, **rows.given)
     split = decider.refreshed_split_
-    warnings = [*rows.warnings, *decider.diagnostics_]
+    own = rows.groups if groups is None else groups
     sizes = {"n_rows": len(table), "train": len(split.train), "calibrate": len(split.calibrate)}
     record = replace(
         record,
-        n_groups=None if groups is None else len(np.unique(groups[split.calibrate])),
+        n_groups=None if own is None else len(np.unique(own[split.calibrate])),
         coverage=None,
-        warnings=tuple(warnings),
+        warnings=(*rows.warnings, *decider.diagnostics_),
         refreshed=Refreshed(data.name, **sizes),
     )
-    decider.save(out, {**decider.details_, **record.as_details()}, sign=sign)
+    decider.save(out, {**decider.details_, **record.as_details()}, sign=options.sign)
     left_out = len(rows) - len(split.train) - len(split.calibrate)
     how = f"at random, seed {decider.random_state}" if clock is None else f"by {clock}"
     how += f", {left_out} left out in the gap" if left_out else ""
-    lines = [
-        ("data", f"{table.source}: {len(rows)} of {len(table)} rows used"),
-        ("split", f"{len(split.train)} train, {len(split.calibrate)} calibrate ({how})"),
-    ]
-    _tell_radius(decider, before, table, warnings, out, as_json, lines, {"split": {**sizes, "left_out": left_out}})
+    text = f"{sizes['train']} train, {sizes['calibrate']} calibrate ({how})"
+    _tell_radius(decider, before, table, rows, out, options.as_json, text, {"split": {**sizes, "left_out": left_out}})
 
 
 def _time_column(decider: RobustDecider, record: FitRecord) -> str | None:
     """The column that orders rows: that of the fit from a table, or of the split of a fit in Python."""
     column = getattr(decider.split, "column", None) if hasattr(decider.split, "gap") else None
     return record.time_column or (None if column is None else str(column))
-
-
-def _given(decider: RobustDecider, groups: Any) -> Any:
-    """The groups to pass to the decider: none if its split finds them in a column of X."""
-    from polyhedge.data import GroupSplit
-
-    return None if isinstance(decider.split, GroupSplit) else groups
-
-
-def _newer_rows(
-    decider: RobustDecider,
-    record: FitRecord,
-    table: Table,
-    group: str | None,
-    copies: str | None,
-    parameter: Sequence[str] | None,
-    time_column: str | None,
-) -> TableRows:
-    from polyhedge.data import GroupSplit
-
-    columns = record.group if group is None else names_in(group)
-    if group is None and not columns and isinstance(decider.split, GroupSplit):
-        columns = (str(decider.split.column),)
-    record = replace(record, group=columns, copies=copies or record.copies, time_column=time_column)
-    return model_rows(decider, record, table, parameter, with_times=True, with_copies=True)
 
 
 @contextmanager
@@ -321,37 +272,22 @@ def _quietly() -> Iterator[None]:
         yield
 
 
-def _radius(decider: RobustDecider) -> tuple[float, int]:
-    return decider.radius_, decider.n_calibrate_
-
-
-def _in_words(radius: tuple[float, int], decider: RobustDecider) -> str:
-    # Sets that cost the same differ in the measure of their radius: a number would mean nothing.
-    number = f"{radius[0]:.4g} " if hasattr(decider, "policy_") else ""
-    return f"{number}from {radius[1]} rows"
-
-
-def _old_log(out: Path) -> list[str]:
-    """What to do with outcomes that were noted for another radius of the same file."""
-    log = log_path(out)
-    if not log.is_file():
-        return []
-    return [
-        f"{log} holds decisions and outcomes of another radius. Move it away: polyhedge decide --key and "
-        "polyhedge update begin a new one."
-    ]
-
-
 def _tell_radius(
     decider: RobustDecider,
     before: tuple[float, int],
     table: Table,
-    warnings: Sequence[str],
+    rows: TableRows,
     out: Path,
     as_json: bool,
-    lines: list[tuple[str, str]],
-    more: dict[str, Any],
+    split: str = "",
+    more: Mapping[str, Any] | None = None,
 ) -> None:
+    warnings: list[str] = [*rows.warnings, *decider.diagnostics_]
+    if log_path(out).is_file():  # of the radius before
+        warnings.append(
+            f"{log_path(out)} holds decisions and outcomes of another radius. Move it away: polyhedge decide --key and "
+            "polyhedge update begin a new one."
+        )
     if as_json:
         numbers = {
             "model": out,
@@ -361,15 +297,21 @@ def _tell_radius(
             "n_calibrate": decider.n_calibrate_,
             "calibrations": [asdict(entry) for entry in decider.calibrations_],
         }
-        tell_json({**numbers, **more, "notes": table.notes, "warnings": [*warnings, *_old_log(out)]})
+        tell_json({**numbers, **(more or {}), "notes": table.notes, "warnings": warnings})
         return
+    # Sets that cost the same differ in the measure of their radius: a number would mean nothing.
+    old, new = (
+        f"{radius:.4g} from {n} rows" if hasattr(decider, "policy_") else f"from {n} rows"
+        for radius, n in (before, (decider.radius_, decider.n_calibrate_))
+    )
     tell(
-        [
-            *lines,
-            ("radius", f"{_in_words(before, decider)} -> {_in_words(_radius(decider), decider)}"),
-            ("coverage", f"promised {1 - decider.alpha_:.6g} for rows like these"),
-            ("history", f"{len(decider.calibrations_)} radii are kept in the file"),
-        ]
+        {
+            "data": f"{table.source}: {len(rows)} of {len(table)} rows used",
+            **({"split": split} if split else {}),
+            "radius": f"{old} -> {new}",
+            "coverage": f"promised {1 - decider.alpha_:.6g} for rows like these",
+            "history": f"{len(decider.calibrations_)} radii are kept in the file",
+        }
     )
     say(f"Model: {out}")
-    warn([*warnings, *_old_log(out)])
+    warn(warnings)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields, replace
 from functools import wraps
 from inspect import Parameter as Argument
 from inspect import Signature, signature
@@ -15,96 +15,49 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from polyhedge import io
+from polyhedge.app.cli.app import app
 from polyhedge.app.reading import MAX_VALUES, read_table
 from polyhedge.io.archive import MAX_BYTES
 
 if TYPE_CHECKING:
+    from polyhedge.app.rows import Sources, TableRows
     from polyhedge.estimator import RobustDecider
     from polyhedge.io.fit_record import FitRecord
     from polyhedge.predictors.table import Table
     from polyhedge.problems import DecisionProblem
 
-__all__ = [
-    "AsJson",
-    "MaxBytes",
-    "ModelFile",
-    "Opening",
-    "Parameter",
-    "Reading",
-    "SignKey",
-    "Solving",
-    "VerifyKey",
-    "names_in",
-    "opened",
-    "read_problem",
-    "with_bundles",
-]
-
-Parameter = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--parameter",
-        metavar="NAME=COLUMN",
-        help="Column with a parameter of the problem, or one number for all rows; by default the column of its name.",
-    ),
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 ModelFile = Annotated[Path, typer.Argument(help="Model file, written by polyhedge fit.")]
 SignKey = Annotated[
     Path | None, typer.Option("--sign", help="Private key to sign the model file with; polyhedge keygen makes one.")
 ]
-MaxBytes = Annotated[
-    int, typer.Option(min=1, help="Unpacked size beyond which a model file is refused, against files that are traps.")
-]
-VerifyKey = Annotated[
-    Path | None,
-    typer.Option("--verify", help="Public key: a model file that it has not signed, or that has changed, is refused."),
-]
 
 
-def with_bundles(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with the options of its bundles in their place: the command line knows options alone.
-
-    A bundle is a parameter whose type is a dataclass; its fields are annotated as options are.
-
-    Examples
-    --------
-    >>> from dataclasses import dataclass
-    >>> @dataclass(frozen=True)
-    ... class Size:
-    ...     width: int = 2
-    ...     height: int = 3
-    >>> @with_bundles
-    ... def area(name: str, size: Size) -> None:
-    ...     print(name, size.width * size.height)
-    >>> area(name="field", width=4, height=5)
-    field 20
-    """
-    types = get_type_hints(command, include_extras=True)
-    bundles = {name: kind for name, kind in types.items() if is_dataclass(kind) and isinstance(kind, type)}
-    options: list[Argument] = []
-    for parameter in signature(command).parameters.values():
-        name = parameter.name
-        own = _options_of(bundles[name]) if name in bundles else [parameter.replace(annotation=types[name])]
-        options += [option.replace(kind=Argument.KEYWORD_ONLY) for option in own]
-
-    @wraps(command)
-    def called(**given: Any) -> None:
-        for name, bundle in bundles.items():
-            given[name] = bundle(**{field.name: given.pop(field.name) for field in fields(bundle)})
-        command(**given)
-
-    called.__signature__ = Signature(options)  # type: ignore[attr-defined]
-    called.__annotations__ = {option.name: option.annotation for option in options}
-    return called
-
-
-def _options_of(bundle: type) -> list[Argument]:
-    types = get_type_hints(bundle, include_extras=True)
-    return [
-        Argument(field.name, Argument.KEYWORD_ONLY, default=field.default, annotation=types[field.name])
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """Add a command to the application; the fields of the dataclass that its argument `options` has are options too."""
+    types = get_type_hints(function, include_extras=True)
+    bundle = types["options"]
+    kinds = get_type_hints(bundle, include_extras=True)
+    own = [
+        argument.replace(annotation=types[name])
+        for name, argument in signature(function).parameters.items()
+        if name != "options"
+    ]
+    shared = [
+        Argument(field.name, Argument.KEYWORD_ONLY, default=field.default, annotation=kinds[field.name])
         for field in fields(bundle)
     ]
+
+    @wraps(function)
+    def called(**given: Any) -> None:
+        options = bundle(**{field.name: given.pop(field.name) for field in fields(bundle)})
+        if isinstance(options, TableOptions):
+            options.begin()
+        function(**given, options=options)
+
+    called.__signature__ = Signature([*own, *shared])  # type: ignore[attr-defined]
+    called.__annotations__ = {argument.name: argument.annotation for argument in (*own, *shared)}
+    return app.command()(called)
 
 
 def names_in(text: str | None) -> tuple[str, ...]:
@@ -119,9 +72,71 @@ def names_in(text: str | None) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How the user's table is read."""
+class FileOptions:
+    """How a model file is opened."""
 
+    max_bytes: Annotated[
+        int,
+        typer.Option(min=1, help="Unpacked size beyond which a model file is refused, against files that are traps."),
+    ] = MAX_BYTES
+    verify: Annotated[
+        Path | None,
+        typer.Option(help="Public key: a model file that it has not signed, or that has changed, is refused."),
+    ] = None
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True)
+class ModelOptions(FileOptions):
+    """How a fitted decider is read from a model file."""
+
+    problem: Annotated[
+        str | None,
+        typer.Option(help="FILE.py:NAME, for a model whose problem is Python code outside the file; runs that code."),
+    ] = None
+
+    def model(self, path: Path) -> RobustDecider:
+        """A fitted decider, also one that Python code has saved."""
+        from polyhedge.estimator import load
+
+        with opened(path):
+            coded = None if self.problem is None else read_problem(self.problem)
+            return load(path, problem=coded, max_bytes=self.max_bytes, verify=self.verify)
+
+    def model_and_record(self, path: Path) -> tuple[RobustDecider, FitRecord]:
+        """A fitted decider and the record of its fit."""
+        from polyhedge.io.fit_record import FitRecord
+
+        decider = self.model(path)
+        with opened(path):
+            kept = FitRecord.read(decider.details_)
+            if kept is None:
+                schema = decider.model_.record.schema
+                if schema is None:
+                    raise io.ModelFileError(
+                        "the file does not say which columns it takes: its model was fitted on arrays, or with a "
+                        "predictor of its own for more than numbers. Use ph.load in Python, or fit it on a data frame."
+                    )
+                kept = FitRecord(schema)
+            if len(kept.schema.outcomes) != decider.problem_.n_outcomes:
+                raise io.ModelFileError(
+                    f"The file names {len(kept.schema.outcomes)} outcome columns for {decider.problem_.n_outcomes} "
+                    "outcomes. Fit the model again."
+                )
+        return decider, kept
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """How the user's table is read, and what is asked of solvers."""
+
+    parameter: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=COLUMN",
+            help="Column with a parameter of the problem, or a number for all rows; by default the column of its name.",
+        ),
+    ] = None
     separator: Annotated[
         str | None, typer.Option(help="Character between values of a CSV file; found out if not given.")
     ] = None
@@ -134,6 +149,19 @@ class Reading:
         int,
         typer.Option(min=1, help="Values (rows times columns) beyond which a table is refused, to spare the memory."),
     ] = MAX_VALUES
+    solver: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="What decides integers: auto (HiGHS), scip, gurobi or another one."),
+    ] = None
+    solver_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="time_limit=SECONDS for each program, highs.NAME=VALUE, clarabel.NAME=VALUE, or an option of "
+            "--solver.",
+        ),
+    ] = None
+    as_json: AsJson = False
 
     def table(self, path: Path) -> Table:
         """The table in a file."""
@@ -145,6 +173,41 @@ class Reading:
             missing=names_in(self.missing),
             max_values=self.max_values,
         )
+
+    def begin(self) -> None:
+        """Let all programs of the command that is running be solved as asked; as ever where nothing was asked."""
+        if self.solver is None and not self.solver_option:
+            return
+        from polyhedge.solvers.options import Solver
+
+        asked: dict[str, Any] = {"backend": self.solver or "auto", "highs": {}, "clarabel": {}, "options": {}}
+        for text in self.solver_option or ():
+            _add_option(asked, text)
+        Solver(**asked).keep_in_force()  # each command runs in a context of its own, see `_Commands.invoke`
+
+
+@dataclass(frozen=True)
+class ModelTableOptions(TableOptions, ModelOptions):
+    """How a fitted decider and a table for it are read."""
+
+    def rows(self, model: Path, data: Path) -> tuple[RobustDecider, FitRecord, Table, TableRows]:
+        """The decider, the record of its fit, the table, and the rows of it that can be used."""
+        decider, record = self.model_and_record(model)
+        table = self.table(data)
+        return decider, record, table, self.rows_for(decider, record, table)
+
+    def rows_for(self, decider: RobustDecider, record: FitRecord, table: Table, **more: Any) -> TableRows:
+        """The usable rows of a table for a decider; `more` as in `table_rows`."""
+        from polyhedge.app.rows import table_rows
+
+        record = replace(record, parameters=self.sources(decider, record))
+        return table_rows(table, decider.problem_, record, decider.model_.radii, **more)
+
+    def sources(self, decider: RobustDecider, record: FitRecord) -> Sources:
+        """Where the values of the problem's parameters come from: as asked now, else as in the fit."""
+        from polyhedge.app.rows import read_sources, sources_of
+
+        return sources_of(decider.problem_, record.parameters, read_sources(self.parameter or []))
 
 
 def read_problem(reference: str, uncertain: str | None = None) -> DecisionProblem:
@@ -181,48 +244,6 @@ def _uncertain(path: str, text: str | None) -> Any:
         ) from error
 
 
-@dataclass(frozen=True)
-class Opening:
-    """How a model file is opened."""
-
-    problem: Annotated[
-        str | None,
-        typer.Option(help="FILE.py:NAME, for a model whose problem is Python code outside the file; runs that code."),
-    ] = None
-    max_bytes: MaxBytes = MAX_BYTES
-    verify: VerifyKey = None
-
-    def model(self, path: Path) -> RobustDecider:
-        """A fitted decider, also one that Python code has saved."""
-        from polyhedge.estimator import load
-
-        with opened(path):
-            coded = None if self.problem is None else read_problem(self.problem)
-            return load(path, problem=coded, max_bytes=self.max_bytes, verify=self.verify)
-
-    def model_and_record(self, path: Path) -> tuple[RobustDecider, FitRecord]:
-        """A fitted decider and the record of its fit."""
-        from polyhedge.io.fit_record import FitRecord
-
-        decider = self.model(path)
-        with opened(path):
-            kept = FitRecord.read(decider.details_)
-            if kept is None:
-                schema = decider.model_.record.schema
-                if schema is None:
-                    raise io.ModelFileError(
-                        "the file does not say which columns it takes: its model was fitted on arrays, or with a "
-                        "predictor of its own for more than numbers. Use ph.load in Python, or fit it on a data frame."
-                    )
-                kept = FitRecord(schema)
-            if len(kept.schema.outcomes) != decider.problem_.n_outcomes:
-                raise io.ModelFileError(
-                    f"The file names {len(kept.schema.outcomes)} outcome columns for {decider.problem_.n_outcomes} "
-                    "outcomes. Fit the model again."
-                )
-        return decider, kept
-
-
 @contextmanager
 def opened(path: Path) -> Iterator[None]:
     """Put the name of the file in front of what is wrong with it."""
@@ -234,38 +255,15 @@ def opened(path: Path) -> Iterator[None]:
         raise io.ModelFileError(f"{path}: {error}") from error
 
 
-@dataclass(frozen=True)
-class Solving:
-    """What is asked of solvers."""
-
-    solver: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="What decides in whole numbers: auto (HiGHS), scip, gurobi or another one."),
-    ] = None
-    solver_option: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE",
-            help="time_limit=SECONDS for each program, highs.NAME=VALUE, clarabel.NAME=VALUE, or an option of "
-            "--solver.",
-        ),
-    ] = None
-
-    def begin(self) -> None:
-        """Let all programs of the command that is running be solved as asked; as ever where nothing was asked."""
-        if self.solver is None and not self.solver_option:
-            return
-        from polyhedge.solvers.options import Solver
-
-        asked: dict[str, Any] = {"backend": self.solver or "auto", "highs": {}, "clarabel": {}, "options": {}}
-        for text in self.solver_option or ():
-            _add_option(asked, text)
-        Solver(**asked).keep_in_force()  # each command runs in a context of its own, see `_Commands.invoke`
-
-
 def _add_option(asked: dict[str, Any], text: str) -> None:
     """Put an option where its solver looks for it."""
-    key, value = _read(text)
+    key, sign, number = (part.strip() for part in text.partition("="))
+    if not key or not sign or not number:
+        raise ValueError(f"--solver-option must be KEY=VALUE, such as highs.mip_rel_gap=1e-4, got {text!r}.")
+    value: Any = {"true": True, "false": False}.get(number.lower(), number)
+    for kind in (float, int):
+        with suppress(ValueError):
+            value = kind(number)
     whose, _, own = key.partition(".")
     if key == "time_limit":
         asked[key] = value
@@ -280,15 +278,3 @@ def _add_option(asked: dict[str, Any], text: str) -> None:
         asked["options"].setdefault("scip_params", {})[key] = value
     else:
         asked["options"][key] = value
-
-
-def _read(text: str) -> tuple[str, Any]:
-    key, sign, value = (part.strip() for part in text.partition("="))
-    if not key or not sign or not value:
-        raise ValueError(f"--solver-option must be KEY=VALUE, such as highs.mip_rel_gap=1e-4, got {text!r}.")
-    for kind in (int, float):
-        try:
-            return key, kind(value)
-        except ValueError:
-            continue
-    return key, {"true": True, "false": False}.get(value.lower(), value)

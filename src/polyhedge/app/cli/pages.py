@@ -13,26 +13,15 @@ import typer
 
 from polyhedge._support.files import check_writable, replace_file
 from polyhedge._support.progress import progress
-from polyhedge.app.cli.app import app, page_writer, say
-from polyhedge.app.cli.common import model_rows, n_units, seen_before, tell_json, warn
-from polyhedge.app.cli.options import (
-    AsJson,
-    ModelFile,
-    Opening,
-    Parameter,
-    Reading,
-    Solving,
-    names_in,
-    opened,
-    with_bundles,
-)
+from polyhedge.app.cli.app import page_writer, say
+from polyhedge.app.cli.common import n_units, seen_before, tell_json, warn
+from polyhedge.app.cli.options import ModelFile, ModelTableOptions, command, names_in, opened
 
 if TYPE_CHECKING:
     from polyhedge.app.report.model import ModelDetails
     from polyhedge.app.rows import TableRows
     from polyhedge.estimator import RobustDecider
     from polyhedge.predictors.raw_columns import Schema
-    from polyhedge.predictors.table import Table
 
 _SUFFIXES = (".png", ".svg", ".pdf")
 HeldOutFile = Annotated[
@@ -48,19 +37,14 @@ class Picture(StrEnum):
     MAP = "map"
 
 
-@app.command()
-@with_bundles
+@command
 def report(
     *,
     path: Annotated[Path, typer.Argument(help="A folder with results, or a model file written by polyhedge fit.")],
     data: HeldOutFile = None,
     out: Annotated[Path | None, typer.Option(help="Page to write; report.html in the folder, or MODEL.html.")] = None,
     title: Annotated[str, typer.Option(help="Title of a model's page.")] = "",
-    parameter: Parameter = None,
-    opening: Opening,
-    reading: Reading,
-    solving: Solving,
-    as_json: AsJson = False,
+    options: ModelTableOptions,
 ) -> None:
     """Write one HTML page that needs no network: of a study's results, or of a model.
 
@@ -71,48 +55,33 @@ def report(
 
     Example: polyhedge report model.polyhedge fresh.csv --out model.html
     """
-    solving.begin()
     if path.is_dir():
-        _check_study_options(data, title)
+        if data is not None or title:
+            raise ValueError("Held-out rows and --title are for the page of a model. A folder of results has its own.")
         with progress("writing the page"):
             page = page_writer()(path, out)
     else:
         page = check_writable(path.with_suffix(".html") if out is None else out)
-        table = None if data is None else reading.table(data)
         with progress("writing the page"):
-            content = _model_page(path, opening, table, data, title, parameter)
-            replace_file(page, content.encode())
-    if as_json:
+            replace_file(page, _model_page(path, data, title, options).encode())
+    if options.as_json:
         tell_json({"page": page})
     else:
         say(f"Page: {page}")
 
 
-def _check_study_options(data: Path | None, title: str) -> None:
-    if data is not None or title:
-        raise ValueError("Held-out rows and --title are for the page of a model. A folder of results has its own.")
-
-
-def _model_page(
-    path: Path,
-    opening: Opening,
-    table: Table | None,
-    data: Path | None,
-    title: str,
-    parameter: Sequence[str] | None,
-) -> str:
+def _model_page(path: Path, data: Path | None, title: str, options: ModelTableOptions) -> str:
     from polyhedge.app.report.model import model_report
 
-    if table is not None:
-        decider, record = opening.model_and_record(path)
-        rows = model_rows(decider, record, table, parameter)
+    if data is not None:
+        decider, record, _, rows = options.rows(path, data)
         details = _details(decider, path, title, rows.warnings, data)
         details = replace(details, groups=rows.groups, n_units=n_units(decider, record))
         return model_report(decider, rows.X, rows.Y, details, rows.parameters, rows.labels)
     if not path.is_file():
         raise FileNotFoundError(f"There is no folder and no file {path}. Write a model with polyhedge fit.")
     # Without rows to read, a model that Python code has saved will do as well.
-    decider = opening.model(path)
+    decider = options.model(path)
     return model_report(decider, details=_details(decider, path, title, [], None))
 
 
@@ -125,29 +94,24 @@ def _details(
     with opened(path):
         kept = FitRecord.read(decider.details_)
     facts = {"Model file": path.name}
-    if kept is not None and kept.file:
-        facts["Fitted on"] = f"{kept.file}, {kept.n_rows} rows"
-    if kept is not None and kept.refreshed is not None:
-        facts["Refreshed on"] = f"{kept.refreshed.file}, {kept.refreshed.n_rows} rows"
-    if kept is not None and kept.coverage:
-        facts["Coverage observed when it was fitted"] = kept.coverage
-    if data is not None:
-        facts["Observed on"] = data.name
     if kept is not None:
-        facts["Features"] = ", ".join(kept.schema.feature_names)
-    facts["Digest of the data"] = decider.data_digest_[:16]
-    command = f"polyhedge report {path}" + (f" {data}" if data is not None else "")
+        new = kept.refreshed
+        facts |= {
+            "Fitted on": kept.file and f"{kept.file}, {kept.n_rows} rows",
+            "Refreshed on": "" if new is None else f"{new.file}, {new.n_rows} rows",
+            "Coverage observed when it was fitted": kept.coverage or "",
+            "Features": ", ".join(kept.schema.feature_names),
+        }
+    facts |= {"Observed on": "" if data is None else data.name, "Digest of the data": decider.data_digest_[:16]}
     return ModelDetails(
         title=title,
-        outcome_names=None if kept is None else kept.schema.outcomes,
         warnings=[*(() if kept is None else kept.warnings if len(decider.calibrations_) == 1 else ()), *warnings],
-        facts=facts,
-        commands=[command],
+        facts={name: fact for name, fact in facts.items() if fact},
+        commands=[f"polyhedge report {path}{'' if data is None else f' {data}'}"],
     )
 
 
-@app.command()
-@with_bundles
+@command
 def plot(
     *,
     model: ModelFile,
@@ -159,11 +123,7 @@ def plot(
         str, typer.Option(help="Colour of a map: a decision's name, largest or cost_bound; a choice by default.")
     ] = "",
     pair: Annotated[str, typer.Option(help="Two outcomes of a set, separated by a comma; all pairs by default.")] = "",
-    parameter: Parameter = None,
-    opening: Opening,
-    reading: Reading,
-    solving: Solving,
-    as_json: AsJson = False,
+    options: ModelTableOptions,
 ) -> None:
     """Draw a model's set over residuals, what more certainty would cost, or what is decided where.
 
@@ -171,13 +131,14 @@ def plot(
 
     Example: polyhedge plot model.polyhedge map fresh.csv --features area,height --out map.svg
     """
-    solving.begin()
     if out.suffix.lower() not in _SUFFIXES:
         raise ValueError(f"--out must end in {', '.join(_SUFFIXES)}, got {out.name!r}.")
     check_writable(out)
-    decider, record = opening.model_and_record(model)
-    schema, rows = record.schema, model_rows(decider, record, reading.table(data), parameter)
+    decider, record, _, rows = options.rows(model, data)
+    schema = record.schema
     warnings = [*rows.warnings, *seen_before(decider, rows)]
+    from matplotlib import pyplot
+
     from polyhedge import plots
 
     with progress("drawing"):
@@ -188,8 +149,11 @@ def plot(
         else:
             shown = _shown(decider, show)
             ax = plots.decision_map(decider, rows.X, _two_features(schema, features), show=shown, **rows.given)
-        _save(ax.figure, out)
-    if as_json:
+        picture = io.BytesIO()
+        ax.figure.savefig(picture, format=out.suffix[1:].lower(), dpi=160)
+        pyplot.close(ax.figure)
+        replace_file(out, picture.getvalue())
+    if options.as_json:
         tell_json({"picture": out, "warnings": warnings})
         return
     warn(warnings)
@@ -201,17 +165,17 @@ def _draw_set(decider: RobustDecider, schema: Schema, rows: TableRows, pair: tup
 
     if decider.model_.guarantee != "outcome":
         raise ValueError(
-            "The model has no set to draw: it guards the cost of the decision that it returns. Fit it with --guarantee "
+            "The model has no set to draw: it bounds the cost of the decision that it returns. Fit it with --guarantee "
             "outcome, or draw curve or map."
         )
     outcomes = list(schema.outcomes)
     if not pair and len(outcomes) > 2:
-        return plots.residual_pairs(decider, rows.X, rows.Y, outcome_names=outcomes, parameters=rows.parameters)[0]
+        return plots.residual_pairs(decider, rows.X, rows.Y, parameters=rows.parameters)[0]
     unknown = [name for name in pair if name not in outcomes]
     if unknown or len(pair) not in (0, 2):
         raise ValueError(f"--pair must be two of the outcomes {', '.join(outcomes)}, got {', '.join(pair)!r}.")
     chosen = (outcomes.index(pair[0]), outcomes.index(pair[1])) if pair else (0, 1)
-    return plots.residual_set(decider, rows.X, rows.Y, pair=chosen, outcome_names=outcomes, parameters=rows.parameters)
+    return plots.residual_set(decider, rows.X, rows.Y, pair=chosen, parameters=rows.parameters)
 
 
 def _two_features(schema: Schema, features: str) -> tuple[str, str]:
@@ -230,12 +194,3 @@ def _shown(decider: RobustDecider, show: str) -> int | str | None:
     if show not in names:
         raise ValueError(f"--show must be largest, cost_bound or a decision ({', '.join(names)}), got {show!r}.")
     return names.index(show)
-
-
-def _save(figure: Any, out: Path) -> None:
-    from matplotlib import pyplot
-
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=out.suffix[1:].lower(), dpi=160)
-    pyplot.close(figure)
-    replace_file(out, buffer.getvalue())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -18,42 +18,20 @@ from polyhedge.app.cli.common import (
     BAD_INPUT,
     NO_SOLUTION,
     check_statuses,
-    evaluation_lines,
-    model_rows,
     n_units,
     seen_before,
-    sources_in,
     sources_in_words,
     tell,
-    tell_groups,
+    tell_evaluation,
     tell_json,
-    tell_short,
     warn,
 )
 from polyhedge.app.cli.monitor import KeyColumn, LogFile, keys_of, log_of, log_path
-from polyhedge.app.cli.options import (
-    AsJson,
-    MaxBytes,
-    ModelFile,
-    Opening,
-    Parameter,
-    Reading,
-    Solving,
-    VerifyKey,
-    names_in,
-    opened,
-    with_bundles,
-)
+from polyhedge.app.cli.options import AsJson, FileOptions, ModelFile, ModelTableOptions, command, names_in, opened
 from polyhedge.app.reading import check_target, csv_text, write_table
-from polyhedge.io.archive import MAX_BYTES
-
-if TYPE_CHECKING:
-    from polyhedge.estimator import RobustDecider
-    from polyhedge.monitoring.log import OutcomeLog
 
 
-@app.command()
-@with_bundles
+@command
 def decide(
     *,
     model: ModelFile,
@@ -66,19 +44,14 @@ def decide(
     ] = False,
     key: KeyColumn = None,
     log: LogFile = None,
-    parameter: Parameter = None,
-    opening: Opening,
-    reading: Reading,
-    solving: Solving,
-    as_json: AsJson = False,
+    options: ModelTableOptions,
 ) -> None:
     """Decide for new rows: one decision a row, in the same order, with the most it will cost.
 
-    Writes the decision under the problem's own names, cost_bound, the worst outcome it guards against, status and
-    note. A row that cannot be decided, because a value is missing, keeps its place, and the note says why; it also
-    tells of values unlike any in the history. In a CSV file an apostrophe stands before texts that a spreadsheet would
-    run as formulas, unless --raw is given. With --out - the table is alone on standard output, and what there is to say
-    of it goes to standard error.
+    Writes the decision under the problem's own names, cost_bound, the worst outcome, status and note. A row that cannot
+    be decided, because a value is missing, keeps its place, and the note says why; it also tells of values unlike any
+    in the history. In a CSV file an apostrophe stands before texts that a spreadsheet would run as formulas, unless
+    --raw is given. With --out - the table is alone on standard output, and all other text goes to standard error.
 
     With --key, that column stands first, and decisions and bounds are noted in a database next to the model, so that
     polyhedge update counts outcomes against the bounds that were issued. A radius that follows outcomes is the one that
@@ -88,7 +61,6 @@ def decide(
 
     Example: polyhedge decide model.polyhedge new.csv --out decisions.csv
     """
-    solving.begin()
     import numpy as np
 
     from polyhedge.app.rows import labels_of, parameters_of
@@ -96,19 +68,22 @@ def decide(
     from polyhedge.predictors.raw_columns import features_of
 
     target = None if out == "-" else check_target(out)
-    decider, record = opening.model_and_record(model)
-    table, fitted = reading.table(data), decider.model_
+    decider, record = options.model_and_record(model)
+    table, fitted = options.table(data), decider.model_
     table.check_columns(names_in(keep))
     names = None if key is None else keys_of(table, key)
     X, reasons, notes = features_of(table, record.schema)
-    values, lacking = parameters_of(table, decider.problem_, sources_in(decider, record, parameter))
+    values, lacking = parameters_of(table, decider.problem_, options.sources(decider, record))
     reasons = np.where(reasons == "", lacking, reasons)
     usable = np.flatnonzero([not reason for reason in reasons])
     values = {name: value[usable] for name, value in values.items()}
     labels = None
     if record.labels is not None:
         labels = labels_of(table, record.labels, are_weights=fitted.radii.reads_weights)[usable]
-    outcomes = _log_in_force(model, log, decider, needed=names is not None)
+    outcomes, follows = None, fitted.radii.follows_outcomes
+    if names is not None or (follows and (log or log_path(model)).is_file()):
+        outcomes = log_of(model, log, fitted)
+        decider.model_ = outcomes.replay()[0] if follows else fitted
     with progress("deciding"):
         decisions = no_decisions(fitted.problem, is_planned=fitted.guarantee == "cost")
         if len(usable):
@@ -117,7 +92,8 @@ def decide(
         outcomes.note([names[i] for i in usable], decisions)
     decisions = decisions.among(usable, reasons.tolist()).noted(notes.tolist())
     frame = replace(decisions, labels=fitted.labels(X)).to_frame("pandas")
-    frame = frame.rename(columns=_worst_columns(fitted.problem, record.schema.outcomes))
+    columns = zip(fitted.problem.outcome_names, record.schema.outcomes, strict=True)
+    frame = frame.rename(columns={f"worst_{name}": f"worst_{column}" for name, column in columns if name != column})
     if digits is not None:
         frame = frame.map(lambda value: _rounded(value, digits) if isinstance(value, float) else value)
     for place, name in enumerate(dict.fromkeys([*([] if key is None else [key]), *names_in(keep)])):
@@ -126,33 +102,29 @@ def decide(
         say_csv(csv_text(frame, raw=raw))
     else:
         write_table(frame, target, raw=raw)
-    summary = _decided(frame, reasons, notes, out)
-    if as_json:
-        tell_json({**summary, "notes": table.notes}, err=target is None)
+    bounds = frame["cost_bound"].to_numpy()
+    without_bound, status = int(np.isposinf(bounds).sum()), dict(Counter(frame["status"]))
+    undecided, odd = (dict(Counter(filter(None, texts)).most_common(5)) for texts in (reasons, notes))
+    if options.as_json:
+        mean = bounds[np.isfinite(bounds)].mean() if np.isfinite(bounds).any() else None
+        counts = {"decisions": out, "n_rows": len(frame), "status": status, "mean_cost_bound": mean}
+        texts = {"without_bound": without_bound, "reasons": undecided, "oddities": odd, "notes": table.notes}
+        tell_json({**counts, **texts}, err=target is None)
     else:
-        _tell_decided(summary, target is None)
+        shares = ", ".join(f"{count} {each}" for each, count in status.items()) or "none"
+        say(f"{len(frame)} rows: {shares}", err=target is None)
+        if target is not None:
+            say(f"Decisions: {out}")
+        if without_bound:
+            say(f"without a bound ({without_bound} row(s)): nothing is promised; their notes say why", err=True)
+        for what, found in (("not decided", undecided), ("note", odd)):
+            for text, count in found.items():
+                say(f"{what} ({count} row(s)): {text}", err=True)
     if len(table) and not len(usable):
         raise typer.Exit(BAD_INPUT)
     check_statuses(list(decisions.status[usable]))
-    if summary["without_bound"]:  # decided by a policy, but promised nothing: a set has no decision there
+    if without_bound:  # decided by a policy, but promised nothing: a set has no decision there
         raise typer.Exit(NO_SOLUTION)
-
-
-def _worst_columns(problem: Any, outcomes: tuple[str, ...]) -> dict[str, str]:
-    """Worst outcomes by the names of the table's columns."""
-    names = zip(problem.outcome_names, outcomes, strict=True)
-    return {f"worst_{name}": f"worst_{column}" for name, column in names if name != column}
-
-
-def _log_in_force(model: Path, log: Path | None, decider: RobustDecider, needed: bool) -> OutcomeLog | None:
-    """The database of a model, if there is one or one is needed; radii that follow outcomes are then up to date."""
-    follows = decider.model_.radii.follows_outcomes
-    if not needed and not (follows and (log or log_path(model)).is_file()):
-        return None
-    outcomes = log_of(model, log, decider.model_)
-    if follows:
-        decider.model_ = outcomes.replay()[0]
-    return outcomes
 
 
 def _rounded(value: float, digits: int) -> float:
@@ -160,37 +132,7 @@ def _rounded(value: float, digits: int) -> float:
     return 0.0 if abs(value) < SOLVER else float(f"{value:.{digits}g}")
 
 
-def _decided(frame: Any, reasons: Any, notes: Any, out: str) -> dict[str, Any]:
-    import numpy as np
-
-    bounds = frame["cost_bound"].to_numpy()
-    finite = bounds[np.isfinite(bounds)]
-    return {
-        "decisions": out,
-        "n_rows": len(frame),
-        "status": dict(Counter(frame["status"])),
-        "mean_cost_bound": float(finite.mean()) if len(finite) else None,
-        "without_bound": int(np.isposinf(bounds).sum()),
-        "reasons": dict(Counter(reason for reason in reasons if reason).most_common(5)),
-        "oddities": dict(Counter(note for note in notes if note).most_common(5)),
-    }
-
-
-def _tell_decided(summary: dict[str, Any], to_stderr: bool) -> None:
-    counts = ", ".join(f"{count} {status}" for status, count in summary["status"].items()) or "none"
-    say(f"{summary['n_rows']} rows: {counts}", err=to_stderr)
-    if not to_stderr:
-        say(f"Decisions: {summary['decisions']}")
-    if summary["without_bound"]:
-        say(f"without a bound ({summary['without_bound']} row(s)): nothing is promised; their notes say why", err=True)
-    for text, count in summary["reasons"].items():
-        say(f"not decided ({count} row(s)): {text}", err=True)
-    for text, count in summary["oddities"].items():
-        say(f"note ({count} row(s)): {text}", err=True)
-
-
-@app.command()
-@with_bundles
+@command
 def evaluate(
     *,
     model: ModelFile,
@@ -199,11 +141,7 @@ def evaluate(
     volume: Annotated[
         bool, typer.Option("--volume", help="Tell the mean volume of the sets; slow with many outcomes.")
     ] = False,
-    parameter: Parameter = None,
-    opening: Opening,
-    reading: Reading,
-    solving: Solving,
-    as_json: AsJson = False,
+    options: ModelTableOptions,
 ) -> None:
     """Compare promise and reality on rows that the model has not seen.
 
@@ -213,101 +151,82 @@ def evaluate(
 
     Example: polyhedge evaluate model.polyhedge fresh.csv --by season
     """
-    solving.begin()
-    import numpy as np
-
     from polyhedge.app.rows import observed
     from polyhedge.calibration.labels import read_from
-    from polyhedge.evaluation import by_group, level_of_each
+    from polyhedge.evaluation import by_group
     from polyhedge.predictors.table import text_of
 
-    decider, record = opening.model_and_record(model)
-    table = reading.table(data)
-    rows = model_rows(decider, record, table, parameter)
-    categories = None
-    if by is not None:
-        texts = text_of(table.column(by))[rows.numbers]
-        categories = np.array(["(missing)" if text is None else str(text) for text in texts])
+    decider, record, table, rows = options.rows(model, data)
+    categories = None if by is None else text_of(table.column(by))[rows.numbers]
+    if categories is not None and len(set(categories)) > _MOST_GROUPS:
+        raise ValueError(
+            f"--by gives {len(set(categories))} groups, more than {_MOST_GROUPS}. Choose a coarser column."
+        )
     with progress("evaluating"):
         seen = observed(decider, rows, n_units(decider, record), volume=volume or None)
-    measures, whole = seen.measures, seen.evaluation
-    names = [] if categories is None else _most_common(categories.tolist())
-    groups = {
-        label: measures.summary(decider.alpha_, np.asarray(categories == label), level=level_of_each(len(names)))
-        for label in names
-    }
-    if names:
-        whole = replace(whole, groups=by_group(measures, categories, decider.alpha_))
-    warnings = [*rows.warnings, *whole.diagnostics, *seen_before(decider, rows)]
-    if as_json:
-        counts = {"n_rows": len(table), "n_used": len(rows)}
-        evaluations = {"all": whole, "one_row_a_group": seen.thinned, "by": groups if by else None}
-        shares = {"held_by_width": measures.held_by_width()}
-        tell_json({**counts, **evaluations, **shares, "notes": table.notes, "warnings": warnings})
+    if categories is not None:
+        groups = by_group(seen.measures, categories, decider.alpha_)
+        seen = replace(seen, evaluation=replace(seen.evaluation, groups=groups))
+    shares = seen.measures.held_by_width()
+    warnings = [*rows.warnings, *seen.evaluation.diagnostics, *seen_before(decider, rows)]
+    if options.as_json:
+        counts = {"n_rows": len(table), "n_used": len(rows), "all": seen.evaluation, "one_row_a_group": seen.thinned}
+        tell_json({**counts, "held_by_width": shares, "notes": table.notes, "warnings": warnings})
         return
-    lines = evaluation_lines(whole, seen.thinned)
-    held = ", ".join(f"{share.value:.3f}" for share in measures.held_by_width())
-    lines.append(("by width", f"bound held in {held} of rows, from the fifth with the lowest premium to the highest"))
-    lines += [("volume", f"{whole.volume:.4g} in the mean")] if volume and whole.volume is not None else []
-    tell([("data", f"{table.source}: {len(rows)} of {len(table)} rows used"), *lines])
+    say(f"{table.source}: {len(rows)} of {len(table)} rows used")
+    tell_evaluation(seen)
+    held = ", ".join(f"{share.value:.3f}" for share in shares)
+    say(f"by width         bound held in {held} of rows, from the fifth with the lowest premium to the highest")
     if by is not None:
         radii = decider.model_.radii
         is_promised = radii.promises_each_label and by in (read_from(radii), record.labels)
-        tell_groups(by, groups, is_promised=is_promised)
-        tell_short(whole, are_independent=seen.thinned is None)
+        whom = "each of these categories that had enough calibration rows" if is_promised else "all rows together"
+        say(f"The promise is for {whom}. The intervals of groups hold for all of them at once, in 95 % of cases.")
     warn(warnings)
 
 
-def _most_common(labels: list[str]) -> list[str]:
-    counts, most = Counter(labels), 50  # lines that a reader takes in; more name rows
-    if len(counts) > most:
-        raise ValueError(f"--by gives {len(counts)} groups, more than {most}. Choose a coarser column.")
-    return [label for label, _ in counts.most_common()]
+_MOST_GROUPS = 50
+"""Lines that a reader takes in; a column of more values names rows."""
 
 
-@app.command()
-def inspect(
-    model: ModelFile, max_bytes: MaxBytes = MAX_BYTES, verify: VerifyKey = None, as_json: AsJson = False
-) -> None:
+@command
+def inspect(*, model: ModelFile, options: FileOptions) -> None:
     """Say what is in a model file and who can have made it, without making its predictor or its problem.
 
     Example: polyhedge inspect model.polyhedge
     """
     with opened(model):
-        info = io.inspect_model(model, max_bytes=max_bytes, verify=verify)
-        more = [] if as_json else _kept_lines(info)
-    if as_json:
+        info = io.inspect_model(model, max_bytes=options.max_bytes, verify=options.verify)
+        more = {} if options.as_json else _kept_lines(info)
+    if options.as_json:
         stored = {name: value for name, value in vars(info).items() if name not in ("set", "spread")}
         shape = None if info.set is None else {"kind": type(info.set).__name__, "n_outcomes": info.set.n_outcomes}
         spread = None if info.spread is None else info.spread.summary()
         in_force = {"alpha": info.alpha, "radius": info.radius, "n_calibrate": info.n_calibrate}
         tell_json({**stored, "author": info.author, "set": shape, "spread": spread, **in_force})
         return
-    for line in str(info).splitlines():
+    for line in [*str(info).splitlines(), *(f"{label:<10} {text}" for label, text in more.items())]:
         say(line)
-    for label, text in more:
-        say(f"{label:<10} {text}")
 
 
-def _kept_lines(info: io.ModelInfo) -> list[tuple[str, str]]:
+def _kept_lines(info: io.ModelInfo) -> dict[str, str]:
     from polyhedge.io.fit_record import FitRecord
 
     kept = FitRecord.read(info.details)
     if kept is None:
-        return []
-    schema = kept.schema
-    lines = [("features", ", ".join(f"{column.name} ({column.kind})" for column in schema.features))]
+        return {}
+    schema, new = kept.schema, kept.refreshed
+    lines = {"features": ", ".join(f"{column.name} ({column.kind})" for column in schema.features)}
     if schema.outcomes != info.outcome_names:
-        lines.append(("columns", f"{', '.join(schema.outcomes)} hold the outcomes"))
+        lines["columns"] = f"{', '.join(schema.outcomes)} hold the outcomes"
     if kept.parameters:
-        lines.append(("parameters", sources_in_words(kept.parameters)))
+        lines["parameters"] = sources_in_words(kept.parameters)
     if kept.file:
-        lines.append(("fitted on", f"{kept.file}, {kept.n_rows} rows"))
-    if kept.refreshed is not None:
-        new = kept.refreshed
-        refreshed = f"on {new.file}, {new.n_rows} rows: {new.train} train, {new.calibrate} calibrate"
-        lines.append(("refreshed", refreshed))
-    return [*lines, ("observed", "no rows were held out" if kept.coverage is None else f"coverage {kept.coverage}")]
+        lines["fitted on"] = f"{kept.file}, {kept.n_rows} rows"
+    if new is not None:
+        lines["refreshed"] = f"on {new.file}, {new.n_rows} rows: {new.train} train, {new.calibrate} calibrate"
+    lines["observed"] = "no rows were held out" if kept.coverage is None else f"coverage {kept.coverage}"
+    return lines
 
 
 @app.command()
@@ -327,11 +246,11 @@ def keygen(
         tell_json({"private": key, "public": public, "fingerprint": fingerprint})
         return
     tell(
-        [
-            ("private key", f"{key} (for you alone: who has it can sign as you)"),
-            ("public key", f"{public} (for everyone who uses your models)"),
-            ("fingerprint", fingerprint),
-        ]
+        {
+            "private key": f"{key} (for you alone: who has it can sign as you)",
+            "public key": f"{public} (for everyone who uses your models)",
+            "fingerprint": fingerprint,
+        }
     )
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from polyhedge._support.lazy import lazy
 
 if TYPE_CHECKING:
-    from polyhedge.app.report.model import ModelDetails, model_page, model_report
+    from polyhedge.app.report.model import ModelDetails, model_report
     from polyhedge.app.report.over_time import backtest_report, monitoring_report
     from polyhedge.app.report.page import (
         Block,
@@ -60,7 +60,6 @@ __all__ = [
     "as_svg",
     "backtest_report",
     "draw",
-    "model_page",
     "model_report",
     "monitoring_report",
     "plotly_library",

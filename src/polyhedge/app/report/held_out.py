@@ -2,284 +2,179 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
-from numpy.typing import ArrayLike
 
 from polyhedge._support.text import amount, with_unit
-from polyhedge._support.validation import Array
-from polyhedge.app.report.page import Block, Card, Cards, Cell, Code, Column, Missing, Table, Text
+from polyhedge.app.report.page import Block, Card, Cards, Missing, Table, Text, frame_table
 from polyhedge.app.report.pictures import bound_picture
-from polyhedge.app.rows import TableRows, observed
-from polyhedge.data import take_rows
-from polyhedge.diagnostics import Code as DiagnosticCode
-from polyhedge.diagnostics import fresh_rows_diagnostic, is_about
+from polyhedge.app.rows import Observed, TableRows
+from polyhedge.diagnostics import Code, is_about
 from polyhedge.estimator import RobustDecider
-from polyhedge.evaluation import Evaluation, Proportion, RowMeasures, estimate
-from polyhedge.model import chosen_predictor, held_in_words
-from polyhedge.predictors.arrays import ArrayPredictor
-from polyhedge.problems.written import formulas_by_name, units_text
-from polyhedge.rows import Rows
+from polyhedge.evaluation import Evaluation, Proportion, estimate
+from polyhedge.model import held_in_words
 
-__all__ = ["HeldOut", "decided_rows", "formulas", "in_short", "observe", "observed_blocks", "own_warnings"]
+__all__ = ["decided_rows", "in_short", "observed_blocks", "own_warnings"]
 
 HOW_TO_OBSERVE = "polyhedge report MODEL HELD_OUT.csv"
 _ROWS, _FEATURES, _DECISIONS = 5, 4, 6
 """What fits the width of a page; the table says that there are more."""
 
 
-@dataclass(frozen=True, eq=False)
-class HeldOut:
-    """Held-out rows, and what robust decisions, trust in the prediction and foresight cost on them.
+def observed_blocks(decider: RobustDecider, seen: Observed) -> list[Block]:
+    """A table of the three ways to decide, and the bounds against realised costs."""
+    import pandas as pd
 
-    Attributes
-    ----------
-    X, Y : the rows.
-    rows : what happened row by row.
-    evaluation : the same in the mean, without the volume: a reader of the page has no use for it.
-    complaint : what went wrong with decisions, empty if nothing did.
-    evidence : coverage of rows that are independent of each other: all of them, or one of each group of near-copies.
-    has_groups : whether there are such groups.
-    has_set : whether outcomes are promised to lie in a set; otherwise costs are promised to be at most their bound.
-    parameters : values (n, *shape) of the problem's parameters at these rows, by name.
-    labels : labels or weights (n,) that calibration reads; None where it asks for none.
-    seen : the warning that rows trained or shaped the model; empty if they did not.
-    """
-
-    X: Any
-    Y: Array
-    rows: RowMeasures
-    evaluation: Evaluation
-    complaint: str
-    evidence: Proportion
-    has_groups: bool
-    has_set: bool
-    parameters: Mapping[str, Array]
-    labels: Any = None
-    seen: str = ""
-
-    @property
-    def costs(self) -> dict[str, Array]:
-        """Realised costs (n,) of the three ways to decide."""
-        robust = self.rows.realised
-        return {
-            "Robust decision": robust,
-            "Trusting the prediction": robust - self.rows.over_nominal,
-            "Knowing the outcome": robust - self.rows.regret,
-        }
-
-
-def observe(
-    decider: RobustDecider,
-    X: Any,
-    Y: ArrayLike,
-    groups: Any = None,
-    parameters: Mapping[str, Array] | None = None,
-    labels: Any = None,
-    n_units: int | None = None,
-) -> HeldOut:
-    """Decide held-out rows in all three ways; nothing flows back to the decider.
-
-    `n_units` independent rows or groups set the radius; all calibration rows by default.
-    """
-    model, outcomes = decider.model_, decider.model_.outcomes(X, Y)
-    parameters = {} if parameters is None else parameters
-    rows = TableRows(X, outcomes, np.arange(len(outcomes)), groups, None, parameters, labels, ())
-    seen = observed(decider, rows, n_units, volume=False)
-    known = fresh_rows_diagnostic(model, Rows(model.features(X), outcomes))
-    return HeldOut(
-        X=X,
-        Y=outcomes,
-        rows=seen.measures,
-        evaluation=seen.evaluation,
-        complaint=seen.measures.complaint,
-        evidence=seen.coverage,
-        has_groups=groups is not None,
-        has_set=model.guarantee == "outcome",
-        parameters=parameters,
-        labels=labels,
-        seen="".join(known),
+    level, unit, rows = 100 * seen.evaluation.promised, seen.evaluation.cost_unit, seen.measures
+    costs = {
+        "Robust decision": rows.realised,
+        "Trusting the prediction": rows.realised - rows.over_nominal,
+        "Knowing the outcome": rows.realised - rows.regret,
+    }
+    finite = {name: cost[np.isfinite(cost)] for name, cost in costs.items()}
+    frame = pd.DataFrame(
+        {
+            "how it is decided": list(costs),
+            with_unit("mean cost", unit): [estimate(cost) for cost in costs.values()],
+            with_unit("regret", unit): [estimate(cost - costs["Knowing the outcome"]) for cost in costs.values()],
+            with_unit(f"cost on a bad day ({level:.3g} % quantile)", unit): [
+                np.percentile(cost, level) if len(cost) else np.nan for cost in finite.values()
+            ],
+            with_unit("highest cost", unit): [cost.max(initial=-np.inf) for cost in finite.values()],
+        },
+        dtype=object,
     )
-
-
-def observed_blocks(held_out: HeldOut) -> list[Block]:
-    """A table of the three ways to decide, and the bounds against what came."""
-    level, unit = 100 * held_out.evaluation.promised, held_out.evaluation.cost_unit
-    costs = held_out.costs
-    rows = [_row(name, cost, costs["Knowing the outcome"], level) for name, cost in costs.items()]
-    columns = [
-        Column("how it is decided"),
-        Column(with_unit("mean cost", unit)),
-        Column(with_unit("regret", unit)),
-        Column(with_unit(f"cost on a bad day ({level:.3g} % quantile)", unit)),
-        Column(with_unit("highest cost", unit)),
-    ]
     note = (
         "± standard error. Regret: mean cost above what knowing the outcome would have cost. What a robust decision "
         "buys is a bound known before, not a lower mean."
     )
     return [
-        Text(_sentence(held_out)),
-        *_constraint_blocks(held_out.evaluation),
-        Table("Realised cost on held-out rows", columns, rows, note),
-        *bound_picture(held_out.rows),
+        Text(_sentence(decider, seen)),
+        *_constraint_blocks(seen.evaluation),
+        frame_table("Realised cost on held-out rows", frame, note),
+        *bound_picture(rows),
     ]
 
 
 def _constraint_blocks(evaluation: Evaluation) -> list[Block]:
     """A table of the uncertain constraints, by the robust decision and by trust in the prediction."""
-    if not evaluation.constraints:
-        return []
-    columns = [
-        Column("constraint"),
-        Column("held"),
-        Column("exceeded by up to"),
-        Column("held, trusting the prediction"),
-        Column("exceeded by up to"),
-    ]
+    import pandas as pd
+
     rows = [
-        [
-            Cell(one.name),
-            Cell(f"{100 * one.held.value:.1f} %", one.held.value),
-            Cell(f"{one.largest_violation:.3g}", one.largest_violation),
-            Cell(f"{100 * one.nominal_held.value:.1f} %", one.nominal_held.value),
-            Cell(f"{one.nominal_largest_violation:.3g}", one.nominal_largest_violation),
-        ]
+        {
+            "constraint": one.name,
+            "held": percent(one.held),
+            "exceeded by up to": one.largest_violation,
+            "held, trusting the prediction": percent(one.nominal_held),
+            "then exceeded by up to": one.nominal_largest_violation,
+        }
         for one in evaluation.constraints
     ]
     note = "Share of held-out rows in which a constraint held, and the most by which it did not, in its own units."
-    return [Table("Constraints on held-out rows", columns, rows, note)]
+    return [frame_table("Constraints on held-out rows", pd.DataFrame(rows), note)] if rows else []
 
 
-def _row(name: str, cost: Array, oracle: Array, level: float) -> list[Cell]:
-    mean, regret = estimate(cost), estimate(cost - oracle)
-    finite = cost[np.isfinite(cost)]
-    bad, highest = (float(np.percentile(finite, q)) if len(finite) else np.nan for q in (level, 100.0))
-    return [
-        Cell(name),
-        Cell(f"{mean.value:.4g}", mean.value, detail=mean.error_text),
-        Cell(f"{regret.value:.4g}", regret.value, detail=regret.error_text),
-        Cell(f"{bad:.4g}", bad),
-        Cell(f"{highest:.4g}", highest),
-    ]
-
-
-def _sentence(held_out: HeldOut) -> str:
-    evaluation = held_out.evaluation
-    diagnostic, fresh = (f"{held_out.seen} ", "") if held_out.seen else ("", " that the model had not seen")
-    if not evaluation.coverage.n:
-        n_rows = evaluation.without_bound.n
-        return f"{diagnostic}None of {n_rows} rows{fresh} has a finite bound, so that nothing was promised."
-    n, inside, held = evaluation.coverage.n, _share(evaluation.coverage), _share(evaluation.bound_held)
-    if held_out.has_groups:
-        inside, held = (f"{100 * share.value:.1f} %" for share in (evaluation.coverage, evaluation.bound_held))
-    groups = f" {evidence_in_words(held_out)}" if held_out.has_groups else ""
-    within = f"{inside} of the outcomes lay inside their set, and " if held_out.has_set else ""
+def _sentence(decider: RobustDecider, seen: Observed) -> str:
+    evaluation = seen.evaluation
+    n = evaluation.coverage.n
+    if not n:
+        return f"None of {evaluation.without_bound.n} held-out rows has a finite bound, so that nothing was promised."
+    inside, held = (
+        percent(share) if seen.thinned is not None else _share(share)
+        for share in (evaluation.coverage, evaluation.bound_held)
+    )
+    within = f"{inside} of the outcomes lay inside their set, and " if has_set(decider) else ""
     rows = "rows" if not evaluation.without_bound > 0 else "rows with a bound"
-    bound, came, premium = (
+    bound, realised, premium = (
         amount(each, evaluation.cost_unit)
         for each in (evaluation.worst_case_cost, evaluation.realised_cost, evaluation.premium)
     )
     if evaluation.expected_cost is not None:
-        came = f"{came}, where the policy expected {amount(evaluation.expected_cost, evaluation.cost_unit)}"
-    return (
-        f"{diagnostic}On {n} {rows}{fresh}, {within}{held} of the "
-        f"rows cost at most their bound.{_constraints_in_words(evaluation)}{groups} "
-        f"The bound was {bound} in the mean, the cost that came {came}. "
-        f"The bound lies {premium} above the cost if the prediction were true."
-    )
-
-
-def _constraints_in_words(evaluation: Evaluation) -> str:
-    if evaluation.constraints_held is None or evaluation.nominal_constraints_held is None:
-        return ""
-    shares = evaluation.constraints_held, evaluation.nominal_constraints_held, evaluation.promise_held
-    kept, nominal, both = (f"{100 * share.value:.1f} %" for share in shares)
-    return (
-        f" All constraints that depend on the outcome held in {kept} of the rows (trusting the prediction: {nominal}); "
-        f"bound and constraints held together, as promised, in {both}."
-    )
-
-
-def evidence_in_words(held_out: HeldOut) -> str:
-    """What rows that are near-copies of each other prove."""
-    evidence = held_out.evidence
-    kept = "lay inside" if held_out.has_set else "kept to their bound"
-    return f"Rows of one group are near-copies: of one row of each of {evidence.n} groups, {_share(evidence)} {kept}."
+        realised += f", where the policy expected {amount(evaluation.expected_cost, evaluation.cost_unit)}"
+    words = [f"On {n} held-out {rows}, {within}{held} of the rows cost at most their bound."]
+    if evaluation.constraints_held is not None and evaluation.nominal_constraints_held is not None:
+        words.append(
+            f"All constraints that depend on the outcome held in {percent(evaluation.constraints_held)} of the rows "
+            f"(trusting the prediction: {percent(evaluation.nominal_constraints_held)}); bound and constraints held "
+            f"together, as promised, in {percent(evaluation.promise_held)}."
+        )
+    if seen.thinned is not None:
+        kept = "lay inside" if has_set(decider) else "kept to their bound"
+        words.append(
+            f"Rows of one group are near-copies: of one row of each of {seen.thinned.n} groups, "
+            f"{_share(seen.thinned)} {kept}."
+        )
+    words.append(f"The mean bound was {bound}, the mean realised cost {realised}.")
+    words.append(f"The bound lies {premium} above the cost if the prediction were true.")
+    return " ".join(words)
 
 
 def _share(share: Proportion) -> str:
-    return f"{100 * share.value:.1f} % (95 % interval {100 * share.low:.1f} to {100 * share.high:.1f} %)"
+    return f"{percent(share)} (95 % interval {100 * share.low:.1f} to {100 * share.high:.1f} %)"
 
 
 # In short
 
 
-def in_short(decider: RobustDecider, held_out: HeldOut | None) -> list[Block]:
+def in_short(decider: RobustDecider, seen: Observed | None) -> list[Block]:
     """Cards with the promise and with what held-out rows say of it, and a verdict in words."""
-    cards = [
-        Card(
-            "Promised",
-            f"≥ {percent(1 - decider.alpha_)}",
-            ("of outcomes inside the set, and " if has_set(decider) else "")
-            + "of costs below their bound"
-            + (" with all constraints kept" if decider.problem_.constraint_names else ""),
-        )
-    ]
-    if held_out is None:
+    inside = "of outcomes inside the set, and " if has_set(decider) else ""
+    kept = " with all constraints kept" if decider.problem_.constraint_names else ""
+    cards = [Card("Promised", f"≥ {percent(1 - decider.alpha_)}", f"{inside}of costs below their bound{kept}")]
+    if seen is None:
         return [Cards(cards), Missing("Nothing was observed yet: no held-out rows were given.", HOW_TO_OBSERVE)]
-    evaluation = held_out.evaluation
-    n, evidence, unit = evaluation.coverage.n, held_out.evidence, evaluation.cost_unit
-    low, high = (percent(value) for value in (evidence.low, evidence.high))
-    alone = f" by one row of each of {evidence.n} groups" if held_out.has_groups else ""
-    interval = f"of {n} held-out rows; 95 % interval {low} to {high}{alone}"
+    evaluation, evidence = seen.evaluation, seen.coverage
+    unit, held = evaluation.cost_unit, percent(evaluation.promise_held)
+    alone = "" if seen.thinned is None else f" by one row of each of {evidence.n} groups"
+    interval = f"95 % interval {percent(evidence.low)} to {percent(evidence.high)}{alone}"
+    interval = f"of {evaluation.coverage.n} held-out rows; {interval}"
+    what = "Bound held" if evaluation.constraints_held is None else "Bound and constraints held"
     if has_set(decider):
-        cards += [Card("Observed inside", percent(evaluation.coverage.value), interval), _held_card(evaluation)]
+        cards.append(Card("Observed inside", percent(evaluation.coverage), interval))
+        cards.append(Card(what, held, "of these rows"))
     else:
-        what = "Bound held" if evaluation.constraints_held is None else "Bound and constraints held"
-        cards.append(Card(what, percent(evaluation.promise_held.value), interval))
-    cards += [
-        Card("Mean cost bound", amount(number(evaluation.worst_case_cost.value), unit), "known before the outcome"),
-        Card("Mean realised cost", amount(number(evaluation.realised_cost.value), unit), _against_nominal(held_out)),
-    ]
-    return [Cards(cards), Text(_verdict(decider, held_out))]
+        cards.append(Card(what, held, interval))
+    difference = evaluation.over_nominal
+    against = "the same as trusting the prediction"
+    if difference.value != 0 or difference.standard_error != 0:
+        size = f"{abs(difference.value):.4g} {difference.error_text}".rstrip()
+        against = f"{size} {'more' if difference.value >= 0 else 'less'} than trusting the prediction"
+    costs = (
+        ("Mean cost bound", evaluation.worst_case_cost, "known before the outcome"),
+        ("Mean realised cost", evaluation.realised_cost, against),
+    )
+    cards += [Card(name, amount(f"{cost.value:.4g}", unit), more) for name, cost, more in costs]
+    return [Cards(cards), Text(_verdict(decider, seen))]
 
 
-def own_warnings(decider: RobustDecider, held_out: HeldOut | None, *, has_few_rows_note: bool) -> list[str]:
-    """Diagnostics of the decider and its held-out rows; few rows only if no note says so yet."""
-    warnings = []
-    if held_out is not None:
-        evaluation = held_out.evaluation
-        if _is_too_low(decider, held_out):
-            warnings.append(
-                f"Only {evaluation.coverage.value:.1%} of the held-out "
-                f"{'outcomes were inside the set' if has_set(decider) else 'rows cost at most their bound'}, promised "
-                f"were {percent(evaluation.promised)}. The data may have drifted: recalibrate on fresh rows."
-            )
-        # Low coverage has its sentence above, in the words of the page.
-        is_low = _is_too_low(decider, held_out)
-        others = [text for text in evaluation.diagnostics if not (is_low and is_about(text, DiagnosticCode.COVERAGE))]
-        warnings += others
-        if evaluation.without_bound > 0:
-            warnings.append(
-                f"{percent(evaluation.without_bound)} of {evaluation.without_bound.n} held-out rows have no finite "
-                "bound: nothing is promised for them, and they are left out of the shares of what held. Where they "
-                f"count as held, {percent(evaluation.not_missed)} of all rows did."
-            )
-        if evaluation.n_unpromised:
-            warnings.append(
-                f"{evaluation.n_unpromised} held-out rows have a bound that is not promised for their kind."
-            )
-        if evaluation.n_undecided:
-            warnings.append(f"{evaluation.n_undecided} held-out rows have no decision. {held_out.complaint}")
-    if decider.n_calibrate_ < 100 and not has_few_rows_note:
+def _verdict(decider: RobustDecider, seen: Observed) -> str:
+    coverage, promised = seen.coverage, seen.evaluation.promised
+    if not coverage.n:
+        return "Nothing is promised for any of the held-out rows: none has a finite bound."
+    # The exact distribution knows that the radius came from few rows too; an interval of these rows does not.
+    is_questioned = any(is_about(text, Code.COVERAGE) for text in seen.evaluation.diagnostics)
+    is_low = is_questioned if decider.model_.radii.is_marginal else coverage.high < promised
+    if is_low and coverage.value < promised:
+        return f"Observed coverage lies below the promised {percent(promised)} by more than chance explains."
+    if coverage.low > promised:
+        return f"Observed coverage lies above the promised {percent(promised)}: the bounds hold, and could be lower."
+    rows = "rows" if seen.thinned is None else "groups"
+    return f"Observed coverage agrees with the promised {percent(promised)}, as far as {coverage.n} {rows} can tell."
+
+
+def own_warnings(seen: Observed) -> list[str]:
+    """Diagnostics of held-out rows, and rows for which nothing is promised or decided."""
+    evaluation = seen.evaluation
+    warnings: list[str] = list(evaluation.diagnostics)
+    if evaluation.without_bound > 0:
         warnings.append(
-            f"Only {decider.n_calibrate_} rows set the radius, so the coverage of this one model may differ from its "
-            "mean by several percent. More calibration rows make it steadier."
+            f"{percent(evaluation.without_bound)} of {evaluation.without_bound.n} held-out rows have no finite bound: "
+            "nothing is promised for them, and they are left out of the shares of what held. Where they count as held, "
+            f"{percent(evaluation.not_missed)} of all rows did."
         )
+    if evaluation.n_unpromised:
+        warnings.append(f"{evaluation.n_unpromised} held-out rows have a bound that is not promised for their kind.")
+    if evaluation.n_undecided:
+        warnings.append(f"{evaluation.n_undecided} held-out rows have no decision. {seen.measures.complaint}")
     return warnings
 
 
@@ -288,129 +183,30 @@ def has_set(decider: RobustDecider) -> bool:
     return decider.model_.guarantee == "outcome"
 
 
-def _held_card(evaluation: Evaluation) -> Card:
-    if evaluation.constraints_held is None:
-        return Card("Bound held", percent(evaluation.bound_held.value), "of these rows cost at most their bound")
-    alone = f"bound {percent(evaluation.bound_held.value)}, constraints {percent(evaluation.constraints_held.value)}"
-    return Card(
-        "Bound and constraints held", percent(evaluation.promise_held.value), f"of these rows together; {alone}"
-    )
-
-
-def _verdict(decider: RobustDecider, held_out: HeldOut) -> str:
-    coverage, promised = held_out.evidence, held_out.evaluation.promised
-    rows = "groups" if held_out.has_groups else "rows"
-    if not coverage.n:
-        return "Nothing is promised for any of the held-out rows: none has a finite bound."
-    if _is_too_low(decider, held_out):
-        return f"Observed coverage lies below the promised {percent(promised)} by more than chance explains."
-    if coverage.low > promised:
-        return (
-            f"Observed coverage lies above the promised {percent(promised)}: the bounds are safe, and could be lower."
-        )
-    return f"Observed coverage agrees with the promised {percent(promised)}, as far as {coverage.n} {rows} can tell."
-
-
-def _is_too_low(decider: RobustDecider, held_out: HeldOut) -> bool:
-    """By the exact law, which knows that the radius came from few rows too; an interval of these rows does not."""
-    evaluation, evidence = held_out.evaluation, held_out.evidence
-    if not decider.model_.radii.is_marginal:  # another law, or none that is known
-        return bool(evidence.high < evaluation.promised)
-    is_questioned = any(is_about(text, DiagnosticCode.COVERAGE) for text in evaluation.diagnostics)
-    return is_questioned and evidence.value < evaluation.promised
-
-
-def _against_nominal(held_out: HeldOut) -> str:
-    difference = held_out.evaluation.over_nominal
-    if difference.value == 0 and difference.standard_error == 0:
-        return "the same as trusting the prediction"
-    size = f"{number(abs(difference.value))} {difference.error_text}".rstrip()
-    return f"{size} {'more' if difference.value >= 0 else 'less'} than trusting the prediction"
-
-
-def number(value: float) -> str:
-    """To four digits."""
-    return f"{value:.4g}"
-
-
 def percent(share: float) -> str:
     """A share as text, without a digit that says nothing."""
-    return "unknown" if share != share else f"{100 * share:.1f} %".replace(".0 %", " %")
+    return "unknown" if share != share else f"{100 * float(share):.1f} %".replace(".0 %", " %")
 
 
-# What is decided
+def decided_rows(decider: RobustDecider, held_out: TableRows, seen: Observed) -> Table:
+    """The first held-out rows: what was known, what is decided, its bound and its realised cost."""
+    import pandas as pd
 
-
-def formulas(decider: RobustDecider) -> list[Block]:
-    """The cost, what a decision must satisfy and what is known of outcomes, in the names of both."""
-    cost, limits, known = formulas_by_name(decider.problem_)
-    lines = [
-        f"cost        {cost}",
-        *(f"subject to  {limit}" for limit in limits),
-        *(f"known       {fact}" for fact in known),
-    ]
-    units = units_text(decider.problem_)
-    text = f"Units: {units}; others are those of the data." if units else "All is in the units of the data."
-    return [
-        Text(f"{text} The formulas are:"),
-        Code("\n".join(lines)),
-    ]
-
-
-def decided_rows(decider: RobustDecider, held_out: HeldOut) -> list[Block]:
-    """The first held-out rows: what was known, what is decided, what it costs at most, what came."""
-    n = min(_ROWS, len(held_out.Y))
-    X = take_rows(held_out.X, np.arange(n))
-    values = {name: value[:n] for name, value in held_out.parameters.items()}
-    own = None if held_out.labels is None else held_out.labels[:n]
-    decisions = decider.model_.decide(X, values, labels=own)
-    names = [str(name) for name in getattr(X, "columns", ())][:_FEATURES]
-    inputs = {name: value for name, value in list(values.items())[:_FEATURES] if value.ndim == 1}
-    decided, units = list(decider.problem_.decision_names)[:_DECISIONS], decider.problem_.units or {}
-    columns = [
-        Column("row"),
-        *(Column(name, "known") for name in names),
-        *(Column(with_unit(name, units.get(name)), "known") for name in inputs),
-        *(Column(with_unit(name, units.get(name)), "decided") for name in decided),
-        Column(with_unit("costs at most", units.get("cost")), "promised"),
-        Column(with_unit("cost that came", units.get("cost")), "observed"),
-    ]
-    labels = list(X.index) if hasattr(X, "index") else list(range(n))
-    z = decisions.z.reshape(n, -1)
-    rows = [
-        [
-            Cell(str(labels[i])),
-            *(_cell(X[name].iloc[i]) for name in names),
-            *(_cell(float(value[i])) for value in inputs.values()),
-            *(_cell(float(value)) for value in z[i, : len(decided)]),
-            _cell(float(decisions.cost_bound[i])),
-            _cell(float(held_out.rows.realised[i])),
-        ]
-        for i in range(n)
-    ]
-    more = len(decider.problem_.decision_names) - len(decided)
-    note = f"The first {n} held-out rows. Each bound is {held_in_words(decider.alpha_)}." + (
-        f" {more} more entries of the decision are not shown." if more else ""
-    )
-    return [Table("Decisions of some rows", columns, rows, note, sortable=False)]
-
-
-def predictor_name(decider: RobustDecider) -> str:
-    """What predicts: how it was chosen, or the class of the model at the end of a pipeline."""
-    chosen = chosen_predictor(decider.model_)
-    if chosen:
-        return chosen
-    given = decider.settings_.get("predictor", "None")
-    if given in ("None", "'precomputed'"):
-        return "given with the rows" if given != "None" else "ridge regression on simple nonlinear features"
-    model: Any = getattr(decider.predictor_, "model", None)
-    if model is None or isinstance(model, ArrayPredictor):  # a file does not keep the class
-        return given.partition("(")[0].removeprefix("<").partition(" ")[0]
-    while hasattr(model, "steps") or hasattr(model, "estimator"):
-        model = model.steps[-1][1] if hasattr(model, "steps") else model.estimator
-    return type(model).__name__
-
-
-def _cell(value: Any) -> Cell:
-    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-    return Cell(f"{value:.4g}", float(value)) if number else Cell(str(value))
+    n = min(_ROWS, len(held_out))
+    rows, units = held_out.take(slice(n)), decider.problem_.units or {}
+    decisions = decider.model_.decide(rows.X, rows.parameters, labels=rows.labels)
+    names, z = decider.problem_.decision_names, decisions.z.reshape(n, -1)
+    known = {name: rows.X[name].to_list() for name in list(getattr(rows.X, "columns", ()))[:_FEATURES]}
+    known |= {name: value for name, value in list(rows.parameters.items())[:_FEATURES] if value.ndim == 1}
+    decided = {name: z[:, k] for k, name in enumerate(names[:_DECISIONS])}
+    columns = {
+        "row": list(rows.X.index) if hasattr(rows.X, "index") else list(range(n)),
+        **{with_unit(str(name), units.get(name)): value for name, value in known.items()},
+        **{f"decided: {with_unit(name, units.get(name))}": value for name, value in decided.items()},
+        with_unit("costs at most", units.get("cost")): decisions.cost_bound,
+        with_unit("realised cost", units.get("cost")): seen.measures.realised[:n],
+    }
+    note = f"The first {n} held-out rows. Each bound is {held_in_words(decider.alpha_)}."
+    if len(names) > _DECISIONS:
+        note += f" {len(names) - _DECISIONS} more entries of the decision are not shown."
+    return frame_table("Decisions of some rows", pd.DataFrame(columns), note, sortable=False)

@@ -9,7 +9,7 @@ import numpy as np
 
 from polyhedge._support.text import with_unit
 from polyhedge._support.validation import Array
-from polyhedge.app.report.page import Block, Card, Cards, Cell, Column, Note, Page, Section, Table, Text
+from polyhedge.app.report.page import Block, Card, Cards, Note, Page, Section, Text, frame_table
 from polyhedge.app.report.pictures import draw
 from polyhedge.monitoring.backtest import Backtest, in_days
 from polyhedge.monitoring.log import LoggedRow
@@ -41,7 +41,7 @@ def monitoring_report(
     history : the rows of the log, as from `OutcomeLog.history`.
     radius : the one in force.
     cost_unit : in which costs are counted.
-    diagnostics : what rows give reason to diagnostic, as from `OutcomeLog.diagnostics`.
+    diagnostics : findings, as from `OutcomeLog.diagnostics`.
     """
     n, n_bounded, alarm = len(monitored.missed), int(monitored.has_bound.sum()), monitored.alarm
     of_rows = f"of {n} rows" if n == n_bounded else f"of {n_bounded} rows with a bound"
@@ -115,8 +115,8 @@ def _cost_picture(history: Sequence[LoggedRow], unit: str) -> list[Block]:
 
 
 def _paint_costs(ax: Any, place: Any, bound: Array, cost: Array, label: str, unit: str) -> None:
-    ax.plot(place, bound, color=BLUE, linewidth=1.0, label="bound, known before")
-    ax.plot(place, cost, color=GREY, linewidth=0.8, marker=".", markersize=3, label="cost that came")
+    ax.plot(place, bound, color=BLUE, linewidth=1.0, label="bound, known before the outcome")
+    ax.plot(place, cost, color=GREY, linewidth=0.8, marker=".", markersize=3, label="realised cost")
     broken = cost > bound
     if broken.any():
         ax.plot(np.asarray(place)[broken], cost[broken], color=RED, linestyle="", marker="x", label="above its bound")
@@ -133,20 +133,10 @@ def backtest_report(backtest: Backtest, title: str = "Promise and reality over h
         Card("worst period", f"{worst.coverage:.3f}", f"from {in_days(worst.start)}, {worst.n} rows"),
         Card("rows without a bound", str(sum(period.n_without_bound for period in periods))),
     ]
-    costs = [with_unit(head, backtest.cost_unit) for head in ("mean bound", "mean cost")]
-    columns = ["from", "rows", "covered", *costs, "without a bound", "radius"]
-    rows = [
-        [
-            Cell(in_days(p.start), float(k)),
-            Cell(str(p.n), float(p.n)),
-            Cell(f"{p.coverage:.3f}", p.coverage),
-            Cell(f"{p.cost_bound:.4g}", p.cost_bound),
-            Cell(f"{p.realised:.4g}", p.realised),
-            Cell(str(p.n_without_bound), float(p.n_without_bound)),
-            Cell(f"{p.radius:.4g}", p.radius),
-        ]
-        for k, p in enumerate(periods)
-    ]
+    heads = ["from", "rows", "covered", "mean bound", "mean cost", "without a bound", "radius"]
+    frame = backtest.to_frame().set_axis(heads, axis=1)
+    frame["from"] = frame["from"].map(in_days)
+    frame = frame.rename(columns={head: with_unit(head, backtest.cost_unit) for head in ("mean bound", "mean cost")})
     note = (
         "Each period was decided with what was known before it. Shares covered and means of bounds leave out rows "
         f"without one; where these count as held, {float(backtest.not_missed):.3f} of all rows were not missed."
@@ -155,7 +145,7 @@ def backtest_report(backtest: Backtest, title: str = "Promise and reality over h
         Section("In short", [Cards(cards)]),
         Section("Coverage over time", _period_coverage(backtest)),
         Section("Bounds and costs over time", _period_costs(backtest)),
-        Section("Period by period", [Table("Promise and reality", [Column(head) for head in columns], rows, note)]),
+        Section("Period by period", [frame_table("Promise and reality", frame, note)]),
     ]
     lead = "What would have been promised, and what would have come, had the decider been used over this history."
     return Page(title, lead, sections).html()

@@ -19,39 +19,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
 from itertools import groupby
+from numbers import Real
 from pathlib import Path
 from typing import Any, Protocol
 
 from polyhedge._support.files import replace_file
 from polyhedge._support.text import printable
-
-__all__ = [
-    "Block",
-    "Card",
-    "Cards",
-    "Cell",
-    "Chart",
-    "Code",
-    "Column",
-    "Drawing",
-    "Facts",
-    "Figures",
-    "Heading",
-    "Missing",
-    "Note",
-    "Page",
-    "Picture",
-    "Points",
-    "Section",
-    "Table",
-    "Text",
-    "as_svg",
-    "escaped",
-    "inline",
-    "plotly_library",
-    "settings_for_pages",
-    "write_page",
-]
 
 
 class Block(Protocol):
@@ -257,6 +230,19 @@ class Table:
             f'<table class="{" ".join(kinds)}"><caption class="hidden">{inline(self.title)}</caption>'
             f"<thead>{head}</thead><tbody>{body}</tbody></table></div>{note}"
         )
+
+
+def frame_table(title: str, frame: Any, note: str = "", *, sortable: bool = True) -> Table:
+    """A pandas frame as a table; numbers are shown to four digits, and means with their standard error."""
+    columns = [Column(str(name), is_text=isinstance(frame[name].iloc[0], str)) for name in frame.columns]
+    rows = [[_cell(value) for value in row] for row in frame.itertuples(index=False)]
+    return Table(title, columns, rows, note, sortable)
+
+
+def _cell(value: Any) -> Cell:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return Cell(str(value))
+    return Cell(f"{float(value):.4g}", float(value), detail=getattr(value, "error_text", ""))
 
 
 def _starts(columns: Sequence[Column]) -> list[bool]:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from polyhedge._support.validation import Array
-from polyhedge.app.report.page import Block, Drawing, Figures, Missing, Text, as_svg, settings_for_pages
+from polyhedge.app.report.page import Block, Drawing, Figures, Missing, Text, as_svg, frame_table, settings_for_pages
 from polyhedge.estimator import RobustDecider
 from polyhedge.evaluation import RowMeasures
-from polyhedge.plots import cost_coverage, cost_directions, residual_set, sets_over_residuals
+from polyhedge.plots import cost_curve, cost_directions, residual_set, sets_over_residuals
+from polyhedge.plots.curves import draw_cost_curve
 from polyhedge.plots.sets import most_uncertain, unit_of
 from polyhedge.plots.style import BLUE, GREY, RED, tidy
 
-__all__ = ["bound_picture", "curve_picture", "draw", "set_pictures"]
+__all__ = ["bound_picture", "curve_blocks", "draw", "set_pictures"]
 
 # Each dot is a line in the page's own code.
 _MOST_DOTS = 1500
@@ -58,9 +59,7 @@ def draw(
         return [Drawing(as_svg(figure), caption)]
 
 
-def set_pictures(
-    decider: RobustDecider, X: Any, Y: Array, names: Sequence[str], parameters: Mapping[Any, Any] | None = None
-) -> list[Block]:
+def set_pictures(decider: RobustDecider, X: Any, Y: Array, parameters: Mapping[Any, Any] | None = None) -> list[Block]:
     """The set over held-out residuals; for more than two outcomes its shadow on the most uncertain pairs."""
     over = "" if decider.spread_ is None else " and divided by its predicted spread"
     if decider.problem_.n_outcomes <= 2:
@@ -69,11 +68,11 @@ def set_pictures(
             "which way outcomes cost more: there the set is tight. It may be wide open where outcomes cannot hurt."
         )
         return draw(
-            lambda ax: residual_set(decider, X, Y, outcome_names=names, parameters=parameters, ax=ax),
+            lambda ax: residual_set(decider, X, Y, parameters=parameters, ax=ax),
             caption,
             (9.0, 5.4),
         )
-    residuals = decider.residuals(X, Y)
+    residuals, names = decider.residuals(X, Y), decider.problem_.outcome_names
     chosen = most_uncertain(residuals, Y, 3)
     sets, directions = {"the set": (decider.set_, decider.model_.set_radius)}, cost_directions(decider, X, parameters)
     pictures: list[Block] = []
@@ -112,28 +111,42 @@ def bound_picture(rows: RowMeasures) -> list[Block]:
         )
         ends = [min(x.min(), y.min()), max(x.max(), y.max())]
         ax.plot(ends, ends, color=GREY, linewidth=1.0, linestyle="--", label="cost equal to its bound")
-        ax.set_xlabel("cost bound, known before")
-        ax.set_ylabel("cost that came")
+        ax.set_xlabel("cost bound, known before the outcome")
+        ax.set_ylabel("realised cost")
         tidy(ax)
 
     caption = f"Each dot is a held-out row; {int(broken.sum())} of {len(x)} cost more than their bound."
     return draw(paint, caption)
 
 
-def curve_picture(
+def curve_blocks(
     decider: RobustDecider, X: Any, Y: Array, parameters: Mapping[Any, Any] | None = None, labels: Any = None
 ) -> list[Block]:
-    """Cost bound and realised cost against the level."""
-    family = decider.model_.family
-    kept = "the shape stays, and its size"
-    if family.sets is None:
-        kept = "the policy stays, and its margin" if family.guarantee == "cost" else "the regions stay, and their size"
-    caption = (
-        f"What it would cost to promise more or less: {kept} is calibrated on the held-out rows "
-        "for each level. Diamonds are this model as it is, the mean costs above: other rows calibrated it, so they lie "
-        "near the curves, and not on them."
-    )
+    """Mean bound and mean realised cost at each level, as a picture and as a table."""
+    import pandas as pd
+
     try:
-        return draw(lambda ax: cost_coverage(decider, X, Y, parameters=parameters, labels=labels, ax=ax), caption)
+        curve = cost_curve(decider, X, Y, parameters=parameters, labels=labels)
     except ValueError as error:
         return [Text(f"No curve: {error}")]
+    family = decider.model_.family
+    stays = "set" if family.sets is not None else "policy" if family.guarantee == "cost" else "regions"
+    words = f"The {stays} is as fitted, and its size is calibrated on the held-out rows for each level."
+    if curve.is_fixed:
+        words += (
+            " The decisions do not depend on the level, and so their mean realised cost does not either. What a higher "
+            "level raises is the bound: the amount that has to be set aside."
+        )
+    caption = "Mean bound and mean realised cost by level. Diamonds are this model, which other rows calibrated."
+    frame = pd.DataFrame(
+        {
+            "level promised": [f"{100 * (1 - alpha):.4g} %" for alpha in curve.alphas],
+            "mean bound": curve.cost_bound,
+            "mean realised cost": curve.realised,
+        }
+    )
+    return [
+        Text(words),
+        *draw(lambda ax: draw_cost_curve(curve, decider.alpha_, ax), caption),
+        frame_table("Bound and realised cost by level", frame, sortable=False),
+    ]
