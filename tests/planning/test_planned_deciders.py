@@ -467,14 +467,14 @@ def test_caution_without_plans_is_refused_at_fit_and_nowhere_before(settings):
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
-        ({"guarantee": "cost", "learner": ph.learners.OneSidedBox()}, "caution=0.2 .* with learner=, whose robust"),
+        ({"guarantee": "cost", "learner": ph.learners.OneSidedBox()}, "caution=0.2 .* with learner= there is only one"),
         (
             {"policy": lambda X: np.full((len(X), 2), 0.5)},
             "caution=0.2 .* with policy= there is only one",
         ),
     ],
 )
-def test_caution_is_refused_where_one_plan_is_guarded(settings, match):
+def test_caution_is_refused_where_there_is_one_policy(settings, match):
     X, Y = ph.data.make_synthetic(100, rng=np.random.default_rng(0))
     with pytest.raises(ValueError, match=match):
         ph.RobustDecider(linear(), None, alpha=0.2, random_state=0, caution=0.2, **settings).fit(X, Y)
