@@ -137,15 +137,15 @@ BUDGETS = {
     "learners": 5060,  # 4600 is the aim
     "planning": 3950,  # 3000 is the aim
     "regions": 1100,  # 900 is the aim
-    "calibration": 2070,  # 1900 is the aim
+    "calibration": 2060,  # 1900 is the aim
     "monitoring": 1450,
-    "io": 1560,  # 1500 is the aim
+    "io": 1540,  # 1500 is the aim
     "plots": 1200,  # 1000 is the aim
     "app": 4200,  # 3800 is the aim
-    "distributed": 570,  # 600 is the aim
+    "distributed": 560,  # 600 is the aim
     "integrations": 130,
     "solvers": 2400,  # 2100 is the aim
-    "_support": 1420,  # 900 is the aim
+    "_support": 1410,  # 900 is the aim
 }
 """Lines of each package, "" being the modules at the top level: new code finds its room, or makes room."""
 

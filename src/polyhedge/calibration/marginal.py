@@ -68,8 +68,8 @@ class Marginal(Calibrator):
 
     Examples
     --------
-    >>> radii = Marginal().calibrate(np.arange(20.0), rows_without_features(20), 0.1)
-    >>> radii.at(rows_without_features(3))
+    >>> radii = Marginal().calibrate(np.arange(20.0), Rows(np.zeros((20, 0))), 0.1)
+    >>> radii.at(Rows(np.zeros((3, 0))))
     array([18., 18., 18.])
     """
 

@@ -39,14 +39,8 @@ class Calibration:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import polyhedge as ph
-    >>> X, Y = ph.data.make_synthetic(120, rng=np.random.default_rng(0))
-    >>> problem, learner = ph.problems.simplex_linear([0.0, 0.0]), ph.learners.OneSidedBox()
-    >>> decider = ph.RobustDecider(problem, learner=learner, random_state=0).fit(X, Y)
-    >>> entry = decider.calibrations_[-1]
-    >>> entry.alpha, entry.radius == decider.radius_
-    (0.1, True)
+    >>> Calibration("2026-01-31T12:00:00+00:00", n=100, radius=2.5, digest="0" * 64, alpha=0.1).n
+    100
     """
 
     date: str

@@ -100,7 +100,7 @@ class ThisModel(Calibrator):
 
     Examples
     --------
-    >>> radii = ThisModel(delta=0.05).calibrate(np.arange(300.0), rows_without_features(300), 0.1)
+    >>> radii = ThisModel(delta=0.05).calibrate(np.arange(300.0), Rows(np.zeros((300, 0))), 0.1)
     >>> radii.radius
     278.0
     """

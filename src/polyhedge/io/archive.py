@@ -169,22 +169,21 @@ def _read_members(archive: zipfile.ZipFile) -> dict[str, bytes]:
     strange = [name for name in names if not _NAME.fullmatch(name)]
     if strange:
         raise ModelFileError(f"The file has a member with the unexpected name {strange[0][:80]!r}.")
-    return {entry.filename: _read_member(archive, entry) for entry in entries}
-
-
-def _read_member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
-    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ModelFileError(f"The member {entry.filename} is compressed in an unexpected way.")
-    content = bytearray()
-    with archive.open(entry) as stream:
-        # With a limit: without one, all of a stream that is longer than it says would be unpacked. In parts: they are
-        # put where they stay, while the room for all at once would be taken twice.
-        while part := stream.read(min(_PART, entry.file_size - len(content))):
-            content += part
-    if len(content) != entry.file_size:
-        raise ModelFileError(f"The member {entry.filename} is shorter than it says.")
-    # All that takes bytes takes these too; being no copies, arrays can be read from them without another copy.
-    return cast("bytes", content)
+    members = {}
+    for entry in entries:
+        if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise ModelFileError(f"The member {entry.filename} is compressed in an unexpected way.")
+        content = bytearray()
+        with archive.open(entry) as stream:
+            # With a limit: without one, all of a stream that is longer than it says would be unpacked. In parts: they
+            # are put where they stay, while the room for all at once would be taken twice.
+            while part := stream.read(min(_PART, entry.file_size - len(content))):
+                content += part
+        if len(content) != entry.file_size:
+            raise ModelFileError(f"The member {entry.filename} is shorter than it says.")
+        # All that takes bytes takes these too; being no copies, arrays can be read from them without another copy.
+        members[entry.filename] = cast("bytes", content)
+    return members
 
 
 def _too_large(max_bytes: int) -> str:

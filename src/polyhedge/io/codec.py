@@ -96,7 +96,12 @@ class _Encoder:
             return {key: self.value(each, f"{where}.{key}") for key, each in item.items()}
         known = stored_class(type(item))
         if known is None:
-            raise ValueError(_not_stored(item, where))
+            name = getattr(item, "__qualname__", repr(item))
+            kind = f"the function {name}" if callable(item) else f"a {type(item).__name__}"
+            raise ValueError(
+                f"A model file holds numbers, texts and objects of registered classes, got {kind} in {where}. Make it "
+                'a frozen dataclass and register it with @polyhedge.io.stored("name"), or keep the decider by pickle.'
+            )
         if id(item) not in self.references:
             self.references[id(item)] = (item, self._object(item, known))
         return {"$object": self.references[id(item)][1]}
@@ -122,14 +127,6 @@ class _Encoder:
         np.lib.format.write_array(stream, plain, version=(1, 0), allow_pickle=False)
         self.members[name] = stream.getvalue()
         return name
-
-
-def _not_stored(item: Any, where: str) -> str:
-    kind = "the function " + getattr(item, "__qualname__", repr(item)) if callable(item) else f"a {type(item).__name__}"
-    return (
-        f"A model file holds numbers, texts and objects of registered classes, got {kind} in {where}. Make it a frozen "
-        'dataclass and register it with @polyhedge.io.stored("name"), or keep the decider by pickle.'
-    )
 
 
 class Decoder:
@@ -236,7 +233,12 @@ def conform(value: Any, hint: Any, where: str) -> Any:
                 continue
         raise _unlike(value, hint, where)
     if origin is np.ndarray:
-        if not isinstance(value, np.ndarray) or not _has_type(value, parts[-1]):
+        wanted = (get_args(parts[-1]) or (np.generic,))[0]  # the type of numbers that `NDArray[...]` names
+        wanted = get_origin(wanted) or wanted
+        has_type = isinstance(value, np.ndarray) and (
+            not isinstance(wanted, type) or issubclass(value.dtype.type, wanted)
+        )
+        if not has_type:
             raise _unlike(value, hint, where)
         return value
     if origin in (tuple, list, frozenset, Sequence, Collection):
@@ -265,13 +267,6 @@ def _conform_list(value: Any, origin: Any, parts: tuple[Any, ...], where: str) -
     if len(parts) != len(value):
         raise _unlike(value, origin, where)
     return tuple(conform(each, part, where) for each, part in zip(value, parts, strict=True))
-
-
-def _has_type(array: np.ndarray[Any, Any], dtype: Any) -> bool:
-    """Whether an array is of the type of numbers that `NDArray[...]` names."""
-    wanted = (get_args(dtype) or (np.generic,))[0]
-    wanted = get_origin(wanted) or wanted
-    return not isinstance(wanted, type) or issubclass(array.dtype.type, wanted)
 
 
 def _is_of(value: Any, hint: Any, origin: Any, parts: tuple[Any, ...]) -> bool:

@@ -51,18 +51,12 @@ class ModelInfo:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import polyhedge as ph
-    >>> from pathlib import Path
-    >>> from tempfile import TemporaryDirectory
-    >>> X, Y = ph.data.make_synthetic(120, rng=np.random.default_rng(0))
-    >>> problem, learner = ph.problems.simplex_linear([0.0, 0.0]), ph.learners.OneSidedBox()
-    >>> decider = ph.RobustDecider(problem, learner=learner, random_state=0).fit(X, Y)
-    >>> with TemporaryDirectory() as folder:
-    ...     decider.save(Path(folder) / "model.polyhedge")
-    ...     info = ph.inspect_model(Path(folder) / "model.polyhedge")
-    >>> info.alpha, info.n_calibrate == decider.n_calibrate_
-    (0.1, True)
+    >>> import numpy as np, polyhedge as ph, tempfile
+    >>> Y = np.random.default_rng(0).normal(size=(100, 2))
+    >>> decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), "precomputed", random_state=0)
+    >>> decider.fit(Y / 2, Y).save(path := tempfile.mkdtemp() + "/model.polyhedge")
+    >>> ph.inspect_model(path).alpha
+    0.1
     """
 
     format_version: int
@@ -230,12 +224,8 @@ def _learning(decoder: Decoder, result: LearnResult | None) -> dict[str, Any]:
     """How the family was made: by a learner, or by a selection among policies."""
     if result is not None:
         status = result.status.name.lower().replace("_", " ")
-        return {
-            "status": status,
-            "detail": result.detail,
-            "objective": result.objective,
-            "lower_bound": result.lower_bound,
-        }
+        found = {"objective": result.objective, "lower_bound": result.lower_bound}
+        return {"status": status, "detail": result.detail, **found}
     if (state := decoder.first(PolicyReport)) is None:
         return {"status": "finished", "detail": "no learner", "objective": math.nan, "lower_bound": math.nan}
     report = PolicyReport(**{**state, "entries": tuple(decoder.value(state["entries"]))})

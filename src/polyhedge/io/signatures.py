@@ -120,7 +120,10 @@ def check_signature(signature: Signature | None, digest: str, keys: Key | Sequen
     digest : of the content that was read.
     keys : one public key or several, as files or text.
     """
-    accepted = {raw: _fingerprint(raw) for raw in map(_raw_public_key, _as_list(keys))}
+    several: Any = [keys] if isinstance(keys, (str, Path, bytes)) else keys
+    if not isinstance(several, Iterable) or not (several := list(several)):
+        raise ValueError(f"verify must be a public key, a list of them, or None, got {keys!r}.")
+    accepted = {raw: _fingerprint(raw) for raw in map(_raw_public_key, several)}
     if signature is None:
         raise ModelFileError(
             "The file is not signed: anybody can have made it. Ask its author for a file saved with sign=KEY "
@@ -161,14 +164,6 @@ def _raw_public_key(key: Key) -> bytes:
     if not isinstance(public, ed25519.Ed25519PublicKey):
         raise ValueError("verify must be a public Ed25519 key, as polyhedge keygen writes it to KEY.pub.")
     return bytes(public.public_bytes_raw())
-
-
-def _as_list(keys: Key | Sequence[Key]) -> list[Key]:
-    one = isinstance(keys, (str, Path, bytes))
-    several: list[Any] = [keys] if one else list(keys) if isinstance(keys, Iterable) else []
-    if not several:
-        raise ValueError(f"verify must be a public key, a list of them, or None, got {keys!r}.")
-    return several
 
 
 def _read_key(key: Key, load: Any, kind: str, argument: str) -> Any:
