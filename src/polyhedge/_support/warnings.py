@@ -34,7 +34,7 @@ class Code(StrEnum):
 
 
 class CodedWarning(Warning):
-    """A warning with a code, for programs; every warning of Polyhedge is one, except of names that have changed.
+    """A warning with a code, for programs; every warning of Polyhedge is one.
 
     Parameters
     ----------
@@ -55,7 +55,6 @@ class CodedWarning(Warning):
         self.code = code
 
 
-# Below the categories that these warnings had before they had codes, so that filters of these go on working.
 class UseWarning(CodedWarning, RuntimeWarning):
     """Something in the rows, the settings or the results does not go as one would expect."""
 

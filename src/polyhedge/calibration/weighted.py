@@ -262,7 +262,13 @@ def fitted_ratio(classifier: Any, past: Any, target: Any) -> LogisticRatio | Cla
         )
     from sklearn.base import clone
 
-    X, is_target = _together(past, target)
+    is_target = np.repeat([False, True], [len(past), len(target)])
+    if hasattr(past, "iloc"):
+        import pandas as pd
+
+        X = pd.concat([past, pd.DataFrame(target, columns=past.columns)], ignore_index=True)
+    else:
+        X = np.concatenate([np.asarray(past), np.asarray(target)])
     return ClassifierRatio(clone(classifier).fit(X, is_target), len(is_target))
 
 
@@ -353,12 +359,3 @@ def _numbers(X: Any, kinds: tuple[tuple[str, tuple[str, ...]], ...]) -> Array:
         for name, levels in kinds
     ]
     return np.hstack([numbers, *(part.reshape(len(numbers), -1) for part in encoded)])
-
-
-def _together(past: Any, target: Any) -> tuple[Any, Any]:
-    is_target = np.repeat([False, True], [len(past), len(target)])
-    if not hasattr(past, "iloc"):
-        return np.concatenate([np.asarray(past), np.asarray(target)]), is_target
-    import pandas as pd
-
-    return pd.concat([past, pd.DataFrame(target, columns=past.columns)], ignore_index=True), is_target

@@ -143,7 +143,7 @@ def bike_riders() -> Table:
 def bike_counts() -> Table:
     """Riders of each hour, 2010 to 2019; features: hour, calendar, weather, riders a day and a week before.
 
-    No experiment has them: they are for the examples of life after fit and of Dask, which need many rows.
+    No experiment has them: they are for the examples of monitoring and of Dask, which need many rows.
     """
     rows = pd.read_csv(_file("counts"), parse_dates=["ts"], index_col="ts")
     rows.index.name = "hour"
