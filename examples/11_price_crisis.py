@@ -57,8 +57,8 @@ axes[1].plot(table["start"], table["realised"], color="0.4", lw=1, label="cost t
 axes[0].axhline(0.9, color="0.5", ls="--", lw=1)
 axes[0].set(ylabel="share of days that held", ylim=(-0.02, 1.02))
 axes[1].set(ylabel="EUR a day")
-for ax in axes:
-    ax.legend(frameon=False, fontsize=8, ncols=3)
+axes[0].legend(frameon=False, fontsize=8, ncols=2, loc="lower left")
+axes[1].legend(frameon=False, fontsize=8, loc="upper left")
 fig.tight_layout()
 plt.show()
 
