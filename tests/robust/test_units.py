@@ -597,7 +597,7 @@ def test_whole_fits_are_the_same_in_all_units(name: str, make: Any) -> None:
 
 
 DECISIONS_KEEP_THEIR_UNITS = pytest.mark.xfail(
-    reason="Learners standardise outcomes and costs, not columns of decisions: a descent ends 1.5 % of the spread elsewhere."
+    reason="Learners standardise outcomes and costs, not decisions: a descent ends 1.5 % of the spread elsewhere."
 )
 
 
