@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import product
 
 import cvxpy as cp
 import numpy as np
@@ -126,6 +127,33 @@ def test_separable_costs_are_planned_by_sorted_residuals(name):
         found = problem.evaluate(np.tile(z[i], (17, 1)), centers[i] + distribution.points).mean()
         assert np.isclose(found, least_risk(problem, centers[i] + distribution.points, 0.0), atol=1e-6)
         assert (problem.violations(z[[i]], centers[[i]], nothing[[i]]) == 0).all()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_separable_integers_are_those_of_the_least_mean_cost_of_all(seed):
+    """Marginal allocation against every integer decision: with and without a coupling row, <=, >= and =."""
+    rng = np.random.default_rng(seed)
+    z, total = cp.Variable(3, integer=True), int(rng.integers(3, 9))
+    row = [[], [cp.sum(z) <= total], [cp.sum(z) >= total], [2 * cp.sum(z[:2]) == 2 * (total // 2)]][seed % 4]
+    over, under = rng.uniform(0.5, 3, 3), rng.uniform(0.5, 3, 3)
+    problem = DecisionProblem(
+        decision=z,
+        cost=lambda z, u: over @ cp.pos(z - u) + under @ cp.pos(u - z) + 0.3 * cp.sum(z),
+        constraints=[z >= 0, z <= 5.5, *row],
+        n_outcomes=3,
+    )
+    seen, X, nothing = PlanningProblem(problem), np.zeros((6, 1)), np.zeros((6, 0))
+    points, centers = rng.normal(size=(13, 3)), rng.uniform(0, 5, (6, 3))
+    distribution = ResidualDistribution("uniform", points)
+    assert seen.separable is not None
+    found = fit_planner(seen, Rule("uniform"), distribution, X, centers, nothing)(X, centers, nothing)
+    assert (found == np.round(found)).all()
+    every = np.array(list(product(range(6), repeat=3)), dtype=float)
+    every = every[[all(bool(one.value()) for one in row) for z.value in every]] if row else every
+    for center, own in zip(centers, found, strict=True):
+        mean = lambda z, at=center: float(problem.evaluate(np.tile(z, (13, 1)), at + points).mean())  # noqa: E731
+        assert any((own == one).all() for one in every)
+        assert np.isclose(mean(own), min(mean(one) for one in every), atol=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(30))

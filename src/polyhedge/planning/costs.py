@@ -72,8 +72,8 @@ class PlanningProblem:
 
     @property
     def is_costly(self) -> bool:
-        """Whether every row needs a program of its own: with integers, or parameters of the row."""
-        return self.is_integer or bool(self.problem.parameters)
+        """Whether every row needs a program of its own: with integers that are not separable, or parameters."""
+        return (self.is_integer and self.separable is None) or bool(self.problem.parameters)
 
     @property
     def is_coupled_sum(self) -> bool:

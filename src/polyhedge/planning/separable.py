@@ -6,6 +6,9 @@ $a^\top z \le h$ couples them. At $u = c + s\,e$ a term is $s$ times one functio
 $\zeta_i = (z_i - \beta_i c_{j(i)} - \kappa_i) / s$, whose slopes are the same at all rows: they are tabled once. With a
 price $\lambda$ on the row every decision is a look-up, and $\lambda$ is found by halving.
 
+Integers are allocated by marginal costs: the best integer at a price is one of the two next to the look-up, and units
+that cost the same at the final price fill what the row has left. This is exact if all units weigh the same in the row.
+
 The tail of a sum is not the sum of tails. A tail rule takes the latter, which is what the tail would be if the worst
 came to all terms at once: more careful than the tail of the sum, and scored like any other rule.
 """
@@ -17,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from polyhedge._support.tolerances import TIE
+from polyhedge._support.tolerances import FEASIBLE, TIE
 from polyhedge._support.validation import Array, Indices
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.planning.risk import Risk
@@ -49,6 +52,7 @@ class Separable:
     slope : k_i.
     lower, upper : bounds.
     row, limit, is_equation : the coupling row; a row of zeros where there is none.
+    is_integer : whether all decisions are integers, of the same weight in the row.
     """
 
     outcome: Indices
@@ -63,6 +67,7 @@ class Separable:
     row: Array
     limit: float
     is_equation: bool
+    is_integer: bool = False
 
     def tables(self, points: Array, risk: Risk) -> list[tuple[Array, Array]]:
         """For each decision the knots (K,) of zeta, and the slopes (K + 1,) of the risk of its term between them."""
@@ -110,12 +115,25 @@ class Separable:
             is_over = place(middle) @ self.row > self.limit
             low, high = np.where(is_open & is_over, middle, low), np.where(is_open & ~is_over, middle, high)
         more, less = place(low), place(high)
+        within = ~np.array(self.is_equation) & (free @ self.row <= self.limit)
+        if self.is_integer:
+            return np.where(within[:, None], free, self._filled(less, more))
         above, below = more @ self.row, less @ self.row
         with np.errstate(divide="ignore", invalid="ignore"):
             share = np.clip((self.limit - below) / (above - below), 0.0, 1.0)
         z = less + np.where(above > below, share, 0.0)[:, None] * (more - less)
-        within = ~np.array(self.is_equation) & (free @ self.row <= self.limit)
         return np.where(within[:, None], free, z)
+
+    def _filled(self, less: Array, more: Array) -> Array:
+        """Integer decisions at the final price, with as many of the units between them as the row takes."""
+        weight = np.abs(self.row).max()
+        left, z = np.floor((self.limit - less @ self.row) / weight + FEASIBLE), less.copy()
+        for i in range(z.shape[1]):
+            units = np.clip(left, 0, np.abs(more[:, i] - less[:, i]))
+            z[:, i] += np.sign(self.row[i]) * units
+            left -= units
+        is_kept = left == 0 if self.is_equation else left >= 0
+        return np.where(is_kept[:, None], z, np.nan)
 
     def _place(self, tables: Sequence[tuple[Array, Array]], price: Array, contexts: Array, scales: Array) -> Array:
         """The best decisions when the coupling row has this price (N,)."""
@@ -126,7 +144,24 @@ class Separable:
             ends = np.concatenate([[-np.inf], knots, [np.inf]])
             center = self.kappa[i] + self.beta[i] * contexts[:, self.outcome[i]]
             z[:, i] = np.clip(center + scales * ends[passed], self.lower[i], self.upper[i])
+            if self.is_integer:
+                below = np.floor(z[:, i] + FEASIBLE)
+                step = _risen(knots, slopes, (below - center) / scales, (below + 1 - center) / scales)
+                rises = scales * step + (self.slope[i] + price * self.row[i]) > -TIE * np.abs(slopes).max()
+                z[:, i] = np.where(rises | (below + 1 > self.upper[i]), below, below + 1)
         return z
+
+
+def _risen(knots: Array, slopes: Array, start: Array, end: Array) -> Array:
+    """By how much the function with these slopes between its knots rises from `start` (N,) to `end` (N,)."""
+    heights = np.concatenate([[0.0], np.cumsum(slopes[1:-1] * np.diff(knots))])
+
+    def at(x: Array) -> Array:
+        passed = np.searchsorted(knots, x)
+        before = np.maximum(passed - 1, 0)
+        return np.asarray(heights[before] + slopes[passed] * (x - knots[before]))
+
+    return at(end) - at(start)
 
 
 def separable_of(problem: DecisionProblem) -> Separable | None:
@@ -136,7 +171,7 @@ def separable_of(problem: DecisionProblem) -> Separable | None:
     joint, program, columns = problem.structure.maxima, problem.feasible.program, problem.feasible.z_columns
     if not joint.groups or joint.base[1:, 1:].any():
         return None
-    if not program.is_linear or not problem.structure.is_continuous or len(program.c) != problem.n_decisions:
+    if not program.is_linear or len(program.c) != problem.n_decisions:
         return None
     terms, bounds = _terms(joint, problem.n_decisions), _bounds(problem)
     if terms is None or bounds is None:
@@ -144,7 +179,13 @@ def separable_of(problem: DecisionProblem) -> Separable | None:
     lower, upper, row, limit, is_equation = bounds
     if row.any() and not np.isfinite([lower, upper]).all():
         return None
-    return Separable(*terms, program.c[columns] + joint.base[1:, 0], lower, upper, row, limit, is_equation)
+    is_integer = len(program.integer) > 0
+    if is_integer:
+        lower, upper, weights = np.ceil(lower - FEASIBLE), np.floor(upper + FEASIBLE), row[row != 0]
+        if len(program.integer) < len(columns) or len(np.unique(weights)) > 1 or (lower > upper).any():
+            return None
+    slope = program.c[columns] + joint.base[1:, 0]
+    return Separable(*terms, slope, lower, upper, row, limit, is_equation, is_integer)
 
 
 def _terms(joint: SumOfMaxima, p: int) -> tuple[Indices, Array, Array, Array, Array, Array] | None:

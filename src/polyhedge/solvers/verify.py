@@ -120,16 +120,19 @@ class Verifier:
     ) -> Solution:
         """A point of a mixed-integer program, `gap` above a lower bound of the solver's; it has no multipliers.
 
-        That nothing lies below the lower bound is the search's word; a point below it shows that it is not true.
+        That nothing lies below the lower bound is the search's word; a point below it shows that it is not true. The
+        integers of a solver are rounded first, so that what is verified and returned has no 38.99999999999918.
         """
+        off = float(np.abs(x[program.integer] - np.round(x[program.integer])).max(initial=0.0))
+        x = x.copy()
+        x[program.integer] = np.round(x[program.integer]) + 0.0
         nothing = np.full(len(program.b), np.nan)
         b, _, slack, _ = self._sums(program, x, np.zeros(len(program.b)))
         value = program.value(x)
         if not np.isfinite([value, gap]).all():
             return nothing_known(program, Status.FAILED, "the value or its lower bound is not a finite number")
         broken = self._slacks(slack, np.zeros(len(program.b)))[1]
-        off = float((broken / (1 / self.scaling.rows + np.abs(b) + self.size @ np.abs(x))).max(initial=0.0))
-        off = max(off, float(np.abs(x[program.integer] - np.round(x[program.integer])).max(initial=0.0)))
+        off = max(off, float((broken / (1 / self.scaling.rows + np.abs(b) + self.size @ np.abs(x))).max(initial=0.0)))
         size = max(size, abs(value - program.offset))
         if gap < -tolerance * size:
             return nothing_known(program, Status.FAILED, "the solver's lower bound lies above the value of its point")
