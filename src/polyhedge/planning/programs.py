@@ -24,6 +24,7 @@ from polyhedge.planning.corners import Corners, MovingProgram
 from polyhedge.planning.risk import Cuts
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust.threads import in_order
+from polyhedge.solvers.conic import ConicSolver
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status, row_kinds
 from polyhedge.solvers.solve import solve
@@ -167,7 +168,7 @@ def corners_of(problem: DecisionProblem, cuts: Cuts, starts: Array) -> Corners |
     if problem.parameters or not len(starts):
         return None
     program = _program_of(problem, cuts)
-    return program.corners(starts) if isinstance(program, _PricesChange) else None
+    return program.corners(starts) if isinstance(program, _PricesChange) and program.whole.is_linear else None
 
 
 def least_by_programs(
@@ -220,14 +221,13 @@ def _solve_part(
 
 
 def _program_of(problem: DecisionProblem, cuts: Cuts) -> _Program:
-    program = problem.feasible.program
-    if program.is_linear and not len(program.integer):
-        is_one_term = not cuts.term.any()
-        if is_one_term and not (np.ptp(cuts.A, axis=0).any() or np.ptp(cuts.C, axis=0).any()):
-            return _PricesChange(problem, cuts)
-        if not (cuts.B[:, 1:].any() or cuts.C[:, 1:].any()):
-            return _LimitsChange(problem, cuts)
-    return _Program(problem, cuts)
+    if len(problem.feasible.program.integer):
+        return _Program(problem, cuts)
+    if not (cuts.term.any() or np.ptp(cuts.A, axis=0).any() or np.ptp(cuts.C, axis=0).any()):
+        return _PricesChange(problem, cuts)
+    if not (cuts.B[:, 1:].any() or cuts.C[:, 1:].any()):
+        return _LimitsChange(problem, cuts)
+    return _EntriesChange(problem, cuts)
 
 
 class _Program:
@@ -246,33 +246,60 @@ class _Program:
         return least_with_cuts(self.program, self.columns, self.cuts.at(center, scale), self.cuts.term)
 
 
-class _Linear(_Program, ABC):
-    """A linear program of which few numbers change."""
+class _EntriesChange(_Program):
+    """A convex program that is set up at the first row; later rows change its numbers, as long as no entry vanishes."""
+
+    solver: LinearSolver | ConicSolver | None = None
+
+    def _solve(self, center: Array, scale: float) -> Solution:
+        G = self.cuts.at(center, scale)
+        whole = with_cuts(self.program, self.columns, G[:, 1:], G[:, 0], self.cuts.term)
+        if self.solver is None:
+            self.indices = whole.A.indices
+            self.solver = LinearSolver(whole, presolve=False) if whole.is_linear else ConicSolver(whole)
+        if not np.array_equal(whole.A.indices, self.indices):
+            return super()._solve(center, scale)
+        if isinstance(self.solver, LinearSolver):
+            self.solver.program.c[:], self.solver.program.b[:] = whole.c, whole.b
+            solution = self.solver.solve_with(np.arange(whole.A.nnz), whole.A.data)
+        else:
+            solution = self.solver.solve(whole)
+        return super()._solve(center, scale) if solution.status is Status.UNBOUNDED else solution
+
+
+class _Fixed(_Program, ABC):
+    """A convex program whose matrix is the same at all rows."""
 
     def __init__(self, problem: DecisionProblem, cuts: Cuts, slopes: Array, heights: Array) -> None:
         super().__init__(problem, cuts)
         whole = with_cuts(self.program, self.columns, slopes, heights, cuts.term)
-        self.prices = whole.c.copy()
-        self.cut_rows = np.arange(len(whole.b) - len(cuts), len(whole.b))
-        self.solver = LinearSolver(whole, varying_rows=self.cut_rows, presolve=False)
+        self.prices, self.cut_rows = whole.c.copy(), np.arange(len(whole.b) - len(cuts), len(whole.b))
+        self.solver: LinearSolver | ConicSolver
+        if whole.is_linear:
+            self.solver = LinearSolver(whole, varying_rows=self.cut_rows, presolve=False)
+            whole = self.solver.program
+        else:
+            self.solver = ConicSolver(whole)
+        self.whole = whole
 
     @abstractmethod
     def change(self, center: Array, scale: float) -> None:
-        """Give the solver the numbers of a row."""
+        """Write the numbers of a row into the program."""
 
     def _solve(self, center: Array, scale: float) -> Solution:
         self.change(center, scale)
-        solution = self.solver.solve()
+        is_linear = isinstance(self.solver, LinearSolver)
+        solution = self.solver.solve() if is_linear else self.solver.solve(self.whole)
         return super()._solve(center, scale) if solution.status is Status.UNBOUNDED else solution
 
 
-class _PricesChange(_Linear):
+class _PricesChange(_Fixed):
     """One piece: A and C are common to all cuts and belong to the prices, the spread is the price of eta."""
 
     def __init__(self, problem: DecisionProblem, cuts: Cuts) -> None:
         super().__init__(problem, cuts, cuts.B[:, 1:], cuts.B[:, 0])
         self.level = np.array([len(self.prices) - 1])
-        frame, whole = self.solver.scaling, self.solver.program
+        frame, whole = self.solver.scaling, self.whole
         is_equation = row_kinds(whole.cones) == "zero"
         self.units = frame.columns
         self.equations = frame.rows[is_equation, None] * whole.A[is_equation].toarray() * self.units
@@ -285,7 +312,7 @@ class _PricesChange(_Linear):
         bare = self._bare(costs)
         costs = bare if self._is_far(costs, bare) else costs
         costs[self.level] = scale
-        self.solver.change_costs(np.arange(len(costs)), costs)
+        self.whole.c[:] = costs
 
     def _bare(self, costs: Array) -> Array:
         """Costs (n, ...) without what equations fix whatever is decided, such as outcomes far from 0 under a budget."""
@@ -311,12 +338,12 @@ class _PricesChange(_Linear):
             costs, slope = bare, self._bare(slope)
         else:
             origin = np.zeros_like(origin)
-        whole = replace(self.solver.program, c=costs)
+        whole = replace(self.whole, c=costs)
         moving = MovingProgram.of(whole, self.columns, slope, origin, self.solver.scaling)
         return Corners(moving, self.solver, starts)
 
 
-class _LimitsChange(_Linear):
+class _LimitsChange(_Fixed):
     """No outcome multiplies a decision: a row moves the heights of the cuts only."""
 
     def __init__(self, problem: DecisionProblem, cuts: Cuts) -> None:
@@ -326,7 +353,7 @@ class _LimitsChange(_Linear):
         heights = self.cuts.A[:, 0] + scale * self.cuts.B[:, 0]
         for j, c in enumerate(center.tolist()):
             heights = heights + c * self.cuts.C[:, 0, j]
-        self.solver.change_rhs(self.cut_rows, -heights)
+        self.whole.b[self.cut_rows] = -heights
 
 
 def least_with_cuts(program: ConicProgram, columns: Indices, G: Array, term: Indices) -> Solution:
@@ -342,21 +369,31 @@ def with_cuts(
 ) -> ConicProgram:
     """The program with a column eta of cost 1 for each term, and the rows slope'z - eta <= -height."""
     n, k, terms = len(program.c), len(heights), np.unique(term)
-    rows = np.zeros((k, n + len(terms)))
     size = np.abs(slopes).max(axis=0, initial=0.0)
-    rows[:, columns] = np.where(np.abs(slopes) <= _NO_SLOPE * size, 0.0, slopes)
-    rows[np.arange(k), n + np.searchsorted(terms, term)] = -1.0
-    wider = sp.hstack([program.A, sp.csr_array((program.A.shape[0], len(terms)))])
-    A = sp.vstack([wider, sp.csr_array(rows)])
-    P = None if program.P is None else sp.csr_array(sp.block_diag([program.P, sp.csr_array((len(terms),) * 2)]))
-    c = np.concatenate([program.c, np.ones(len(terms))])
+    rows = np.hstack([np.where(np.abs(slopes) <= _NO_SLOPE * size, 0.0, slopes), np.full((k, 1), -1.0)])
+    places = np.hstack([np.tile(columns, (k, 1)), (n + np.searchsorted(terms, term))[:, None]])
+    is_there, m = rows != 0, len(terms)
+    # By hand: stacking sparse matrices takes longer than solving a small program.
+    A = sp.csr_array(program.A)
+    A = sp.csr_array(
+        (
+            np.concatenate([A.data, rows[is_there]]),
+            np.concatenate([A.indices, places[is_there]]),
+            np.concatenate([A.indptr, A.indptr[-1] + np.cumsum(is_there.sum(axis=1))]),
+        ),
+        shape=(A.shape[0] + k, n + m),
+    )
+    P = program.P
+    if P is not None:
+        P = sp.csr_array((P.data, P.indices, np.append(P.indptr, np.full(m, P.indptr[-1]))), shape=(n + m, n + m))
+    c = np.concatenate([program.c, np.ones(m)])
     if breaks_ties:
         sizes = np.max([np.ptp(slopes[term == one], axis=0) for one in terms], axis=0) + np.abs(c[columns])
         weights = np.sqrt(2.0 + np.arange(len(columns)))  # no sums of some are sums of others
         c[columns] += _TIE * weights / weights[-1] * sizes
     return ConicProgram(
         c=c,
-        A=sp.csr_array(A),
+        A=A,
         b=np.concatenate([program.b, -heights]),
         cones=(*program.cones, Cone("nonneg", k)),
         P=P,

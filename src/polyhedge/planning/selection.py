@@ -7,7 +7,7 @@ quantile of the excess of the cost over v, and the mean cost. Development rows o
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +20,7 @@ from polyhedge._support.validation import Array, Indices
 from polyhedge.calibration import attained_rank
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.planning.costs import PlanningProblem, planned_level
-from polyhedge.planning.policies import Rule, ScenarioPolicy, fit_planner, fit_rules
+from polyhedge.planning.policies import Planner, Rule, ScenarioPolicy, fit_planner, fit_rules
 from polyhedge.planning.report import CHOSEN_ONCE, DRAWN_AGAIN, Entry, PolicyReport
 from polyhedge.planning.residual_distributions import (
     DISTRIBUTIONS,
@@ -67,13 +67,18 @@ def fit_policy(
     # One of few rows may have values of its parameters at which the cost is a special one.
     names = helpful_distributions(samples, seed)
     rules = candidates(seen, alpha, samples.values[evenly_chosen(len(samples), 5)], names)
-    planned_by, entries = _best_planned(scored_rules(seen, samples, rules, level, seed), alpha, caution)
+    folds = _Folds(seen, samples, rules, level, seed)
+    if seen.segment is None and seen.separable is None:
+        # Successive halving: where every row needs a program, all rules are scored on a third of the rows, and only
+        # those that win a resampling of these on the others.
+        first = _best_planned(folds.scored(rules, slice(None, None, 3)), alpha, caution)[1]
+        rules = [first[k].rule for k in sorted(_wins(first, alpha, caution, seed))]
+    planned_by, entries = _best_planned(folds.scored(rules, slice(None)), alpha, caution)
     is_single = seen.is_integer or not np.isfinite([entry.bound(alpha) for entry in entries]).all()
     if is_single:
         chosen = {first_least(penalized(entries, alpha, caution), entries[0].tie): 1}
     else:
-        draws = resampled(len(entries[0].realised), seed)
-        wins = Counter(first_least(penalized(entries, alpha, caution, own), entries[0].tie) for own in draws)
+        wins = _wins(entries, alpha, caution, seed)
         chosen = {k: n for k, n in sorted(wins.items()) if n >= min(_FEWEST_WINS, max(wins.values()))}
     shares = {k: n / sum(chosen.values()) for k, n in chosen.items()}
     figures = [Entry(str(e.rule), e.bound(alpha), e.cost(), shares.get(k, 0.0)) for k, e in enumerate(entries)]
@@ -81,6 +86,12 @@ def fit_policy(
     report = PolicyReport(tuple(figures), alpha, caution, len(entries[0].realised), reason)
     own = [entries[k].rule for k in shares]
     return fit_rules(seen, own, tuple(shares.values()), rows, planned_by, level, seed, report)
+
+
+def _wins(entries: Sequence[Scored], alpha: float, caution: float, seed: int) -> Counter[int]:
+    """How many resamplings of the rows each entry wins."""
+    draws = resampled(len(entries[0].realised), seed)
+    return Counter(first_least(penalized(entries, alpha, caution, own), entries[0].tie) for own in draws)
 
 
 def _best_planned(scored: Mapping[str, list[Scored]], alpha: float, caution: float) -> tuple[str, list[Scored]]:
@@ -151,59 +162,83 @@ def _mean(costs: Array) -> float:
     return float(np.nanmean(costs)) if np.isnan(mean) else mean
 
 
-def scored_rules(
-    problem: PlanningProblem, samples: DevelopmentRows, rules: Sequence[Rule], level: float, seed: int
-) -> dict[str, list[Scored]]:
-    """Each rule on the folds of development rows, by the distribution that plans its cost: scaled, or corrected.
+class _Folds:
+    """The folds of development rows, on which rules are scored by the distributions of the other folds.
 
-    Distributions are those of the rows that a fold is scored by. Rules whose distributions are equal at every row are
-    decided once.
+    The cost is planned by the scaled distribution, or by the corrected one. Planners and decisions are kept, so that
+    rules can be scored on some rows first.
     """
-    planned_by = ["scaled", *{"corrected"}.intersection(rule.distribution or "" for rule in rules)]
-    folds = [(samples.take(_chosen(problem, own)), samples.take(rest)) for own, rest in samples.folds()]
-    names = [(k, name) for k in range(len(folds)) for name in ("uniform", *planned_by)]
-    made = list(in_order(lambda job: fit_distribution(job[1], folds[job[0]][1], seed), names))
-    fitted = dict(zip(names, made, strict=True))
-    at = {(k, name): one.at(folds[k][0].X, folds[k][0].centers) for (k, name), one in fitted.items()}
 
-    def simplest(k: int, rule: Rule) -> Rule:
-        is_same = rule.distribution == "scaled" and fitted[k, "scaled"].is_uniform
+    def __init__(
+        self, problem: PlanningProblem, samples: DevelopmentRows, rules: Sequence[Rule], level: float, seed: int
+    ) -> None:
+        self.problem, self.level = problem, level
+        self.planned_by = ["scaled", *{"corrected"}.intersection(rule.distribution or "" for rule in rules)]
+        self.folds = [(samples.take(_chosen(problem, own)), samples.take(rest)) for own, rest in samples.folds()]
+        names = [(k, name) for k in range(len(self.folds)) for name in ("uniform", *self.planned_by)]
+        made = in_order(lambda job: fit_distribution(job[1], self.folds[job[0]][1], seed), names)
+        self.fitted = dict(zip(names, made, strict=True))
+        at = [one.at(self.folds[k][0].X, self.folds[k][0].centers) for (k, _), one in self.fitted.items()]
+        self.at = dict(zip(names, at, strict=True))
+        self.planners: dict[tuple[int, Rule], Planner] = {}
+        self.decisions = defaultdict[tuple[int, Rule], dict[int, Array]](dict)
+
+    def scored(self, rules: Sequence[Rule], part: slice) -> dict[str, list[Scored]]:
+        """Each rule on this part of the rows of every fold, by the distribution that plans its cost."""
+        places = [np.arange(len(own))[part] for own, _ in self.folds]
+        folds = [own.take(rows) for (own, _), rows in zip(self.folds, places, strict=True)]
+        jobs = list(dict.fromkeys((k, self._simplest(k, rule)) for rule in rules for k in range(len(folds))))
+        # On a segment these are many small steps: threads would pass the interpreter to and fro.
+        n_jobs = 1 if self.problem.segment is not None else None
+        decisions: dict[tuple[int, Rule], Array] = {}
+        for job, z in zip(
+            jobs, in_order(lambda job: self._decided(job, places[job[0]]), jobs, n_jobs=n_jobs), strict=True
+        ):
+            decisions[job] = z
+            tell(_LOG, "planning", len(decisions), len(jobs))
+
+        def planned(pair: tuple[str, tuple[int, Rule]]) -> Array:
+            by, (k, rule) = pair
+            centers, scales = (each[places[k]] for each in self.at[k, by])
+            points = self.fitted[k, by].points
+            return self.problem.planned_cost(points, self.level, decisions[k, rule], centers, scales, folds[k].values)[
+                0
+            ]
+
+        pairs = [(name, job) for name in self.planned_by for job in jobs]
+        costs = dict(zip(pairs, in_order(planned, pairs), strict=True))
+        entries: dict[str, list[Scored]] = {name: [] for name in self.planned_by}
+        for rule in rules:
+            own = [(k, self._simplest(k, rule)) for k in range(len(folds))]
+            realised = np.concatenate(
+                [self.problem.evaluate(decisions[job], folds[job[0]].outcomes, folds[job[0]].values) for job in own]
+            )
+            for name in self.planned_by:
+                entries[name].append(Scored(rule, np.concatenate([costs[name, job] for job in own]), realised))
+        there = {name: [one for one in own if np.isfinite(one.realised).any()] for name, own in entries.items()}
+        return there if there["scaled"] else entries
+
+    def _simplest(self, k: int, rule: Rule) -> Rule:
+        """The rule, or the one that decides the same: distributions may be equal at every row."""
+        is_same = rule.distribution == "scaled" and self.fitted[k, "scaled"].is_uniform
         return Rule("uniform", rule.risk) if is_same else rule
 
-    def decided(job: tuple[int, Rule]) -> Array:
+    def _decided(self, job: tuple[int, Rule], places: Indices) -> Array:
+        """Decisions (n, p) of a rule at some rows of a fold."""
         k, rule = job
-        own, rest = folds[k]
-        distribution = None if rule.distribution is None else fitted[k, rule.distribution]
-        placed = (own.centers, np.ones(len(own))) if rule.distribution is None else at[k, rule.distribution]
-        # The tail of a sum has many sides: its cuts are found at the scored rows themselves.
-        cut = own if problem.is_tail_of_sum(rule.risk) else rest
-        planner = fit_planner(problem, rule, distribution, cut.X, cut.centers, cut.values, is_scored=True)
-        return planner.at(*placed, own.values, n_jobs=1)[0]
-
-    jobs = list(dict.fromkeys((k, simplest(k, rule)) for rule in rules for k in range(len(folds))))
-    decisions: dict[tuple[int, Rule], Array] = {}
-    # On a segment these are many small steps: threads would pass the interpreter to and fro.
-    for job, z in zip(jobs, in_order(decided, jobs, n_jobs=1 if problem.segment is not None else None), strict=True):
-        decisions[job] = z
-        tell(_LOG, "planning", len(decisions), len(jobs))
-
-    def planned(job: tuple[str, tuple[int, Rule]]) -> Array:
-        by = job[1][0], job[0]
-        values = folds[by[0]][0].values
-        return problem.planned_cost(fitted[by].points, level, decisions[job[1]], *at[by], values)[0]
-
-    pairs = [(name, job) for name in planned_by for job in jobs]
-    costs = dict(zip(pairs, in_order(planned, pairs), strict=True))
-    entries: dict[str, list[Scored]] = {name: [] for name in planned_by}
-    for rule in rules:
-        own = [(k, simplest(k, rule)) for k in range(len(folds))]
-        realised = np.concatenate(
-            [problem.evaluate(decisions[job], folds[job[0]][0].outcomes, folds[job[0]][0].values) for job in own]
-        )
-        for name in planned_by:
-            entries[name].append(Scored(rule, np.concatenate([costs[name, job] for job in own]), realised))
-    there = {name: [one for one in own if np.isfinite(one.realised).any()] for name, own in entries.items()}
-    return there if there["scaled"] else entries
+        own, rest = self.folds[k]
+        distribution = None if rule.distribution is None else self.fitted[k, rule.distribution]
+        known = self.decisions[job]
+        rows = np.array([i for i in places.tolist() if i not in known], dtype=np.int64)
+        if job not in self.planners:
+            # The tail of a sum has many sides: its cuts are found at the scored rows themselves.
+            cut = own if self.problem.is_tail_of_sum(rule.risk) else rest
+            at = cut.X, cut.centers, cut.values
+            self.planners[job] = fit_planner(self.problem, rule, distribution, *at, is_scored=True)
+        placed = (own.centers, np.ones(len(own))) if rule.distribution is None else self.at[k, rule.distribution]
+        z = self.planners[job].at(placed[0][rows], placed[1][rows], own.values[rows], n_jobs=1)[0]
+        known |= dict(zip(rows.tolist(), z, strict=True))
+        return np.array([known[i] for i in places.tolist()])
 
 
 def _chosen(problem: PlanningProblem, own: Indices) -> Indices:
