@@ -168,7 +168,7 @@ def corners_of(problem: DecisionProblem, cuts: Cuts, starts: Array) -> Corners |
     if problem.parameters or not len(starts):
         return None
     program = _program_of(problem, cuts)
-    return program.corners(starts) if isinstance(program, _PricesChange) and program.whole.is_linear else None
+    return program.corners(starts) if isinstance(program, _PricesChange) else None
 
 
 def least_by_programs(
@@ -288,8 +288,8 @@ class _Fixed(_Program, ABC):
 
     def _solve(self, center: Array, scale: float) -> Solution:
         self.change(center, scale)
-        is_linear = isinstance(self.solver, LinearSolver)
-        solution = self.solver.solve() if is_linear else self.solver.solve(self.whole)
+        solver = self.solver
+        solution = solver.solve() if isinstance(solver, LinearSolver) else solver.solve(self.whole)
         return super()._solve(center, scale) if solution.status is Status.UNBOUNDED else solution
 
 
@@ -323,8 +323,10 @@ class _PricesChange(_Fixed):
         """Whether nearly all of the costs is fixed, so that a tolerance of the rest would be lost in them."""
         return float(np.abs(self.units * bare).max()) < _MOSTLY_FIXED * float(np.abs(self.units * costs).max())
 
-    def corners(self, starts: Array) -> Corners:
-        """The corners of all rows' common program, found from the first of some."""
+    def corners(self, starts: Array) -> Corners | None:
+        """The corners of all rows' common program, found from the first of some; None if it is not linear."""
+        if not isinstance(self.solver, LinearSolver):
+            return None
         costs, slope = self.prices.copy(), np.zeros((len(self.prices), self.cuts.C.shape[2] + 1))
         costs[self.columns] += self.cuts.A[0, 1:]
         costs[self.level] = 0.0

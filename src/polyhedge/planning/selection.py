@@ -70,16 +70,15 @@ def fit_policy(
     folds = _Folds(seen, samples, rules, level, seed)
     if seen.segment is None and seen.separable is None:
         # Successive halving: where every row needs a program, all rules are scored on a third of the rows, and only
-        # those that win a resampling of these on the others.
+        # those that win resamplings of these on the others.
         first = _best_planned(folds.scored(rules, slice(None, None, 3)), alpha, caution)[1]
-        rules = [first[k].rule for k in sorted(_wins(first, alpha, caution, seed))]
+        rules = [first[k].rule for k in _winners(first, alpha, caution, seed)]
     planned_by, entries = _best_planned(folds.scored(rules, slice(None)), alpha, caution)
     is_single = seen.is_integer or not np.isfinite([entry.bound(alpha) for entry in entries]).all()
     if is_single:
         chosen = {first_least(penalized(entries, alpha, caution), entries[0].tie): 1}
     else:
-        wins = _wins(entries, alpha, caution, seed)
-        chosen = {k: n for k, n in sorted(wins.items()) if n >= min(_FEWEST_WINS, max(wins.values()))}
+        chosen = _winners(entries, alpha, caution, seed)
     shares = {k: n / sum(chosen.values()) for k, n in chosen.items()}
     figures = [Entry(str(e.rule), e.bound(alpha), e.cost(), shares.get(k, 0.0)) for k, e in enumerate(entries)]
     reason = CHOSEN_ONCE if is_single else DRAWN_AGAIN
@@ -88,10 +87,11 @@ def fit_policy(
     return fit_rules(seen, own, tuple(shares.values()), rows, planned_by, level, seed, report)
 
 
-def _wins(entries: Sequence[Scored], alpha: float, caution: float, seed: int) -> Counter[int]:
-    """How many resamplings of the rows each entry wins."""
+def _winners(entries: Sequence[Scored], alpha: float, caution: float, seed: int) -> dict[int, int]:
+    """The entries that win resamplings of the rows, in their order, and how many each of them wins."""
     draws = resampled(len(entries[0].realised), seed)
-    return Counter(first_least(penalized(entries, alpha, caution, own), entries[0].tie) for own in draws)
+    wins = Counter(first_least(penalized(entries, alpha, caution, own), entries[0].tie) for own in draws)
+    return {k: n for k, n in sorted(wins.items()) if n >= min(_FEWEST_WINS, max(wins.values()))}
 
 
 def _best_planned(scored: Mapping[str, list[Scored]], alpha: float, caution: float) -> tuple[str, list[Scored]]:

@@ -15,7 +15,7 @@ came to all terms at once: more careful than the tail of the sum, and scored lik
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,35 +94,66 @@ class Separable:
 
     def _least(self, tables: Sequence[tuple[Array, Array]], contexts: Array, scales: Array) -> Array:
         """The decisions at the price at which the coupling row is just kept."""
-        n = len(contexts)
 
         def place(price: Array) -> Array:
             return self._place(tables, price, contexts, scales)
 
+        free = place(np.zeros(len(contexts)))
         if not self.row.any():
-            return place(np.zeros(n))
+            return free
+        more, less = self._halved(place, tables, free) if self.is_integer else self._stepped(place, tables, free)
+        if self.is_integer:
+            z = self._filled(less, more)
+        else:
+            above, below = more @ self.row, less @ self.row
+            with np.errstate(divide="ignore", invalid="ignore"):
+                share = np.clip((self.limit - below) / (above - below), 0.0, 1.0)
+            z = less + np.where(above > below, share, 0.0)[:, None] * (more - less)
+        within = ~np.array(self.is_equation) & (free @ self.row <= self.limit)
+        return np.where(within[:, None], free, z)
+
+    def _stepped(
+        self, place: Callable[[Array], Array], tables: Sequence[tuple[Array, Array]], free: Array
+    ) -> tuple[Array, Array]:
+        """Decisions just before and just behind the price at which the row is kept.
+
+        Decisions change at the prices at which a term is indifferent, the same for all rows, and nowhere else. Prices
+        that differ by a share of 2^-40 are one, so that terms which are indifferent together share what is left.
+        """
+        steps = np.sort(
+            np.concatenate([-(s + k) / a for (_, s), k, a in zip(tables, self.slope, self.row, strict=True) if a])
+        )
+        if not self.is_equation:
+            steps = np.append(0.0, steps[steps > 0])
+        is_next = np.diff(steps) > _SAME_PRICE * np.maximum(np.abs(steps[1:]), np.abs(steps[steps != 0]).min(initial=0))
+        beyond = np.ptp(steps) or abs(steps[-1]) or 1.0
+        between = np.concatenate([((steps[:-1] + steps[1:]) / 2)[is_next], [steps[-1] + beyond]])
+        if self.is_equation:
+            between = np.append(steps[0] - beyond, between)
+        low, high = np.full(len(free), -1), np.full(len(free), len(between) - 1)
+        while (high - low > 1).any():
+            middle = np.maximum((low + high) // 2, 0)
+            is_over = place(between[middle]) @ self.row > self.limit
+            low, high = np.where(is_over, middle, low), np.where(is_over, high, middle)
+        more = np.where((low < 0)[:, None], free, place(between[np.maximum(low, 0)]))
+        return more, place(between[high])
+
+    def _halved(
+        self, place: Callable[[Array], Array], tables: Sequence[tuple[Array, Array]], free: Array
+    ) -> tuple[Array, Array]:
+        """The same for integers, whose prices depend on the row: by halving."""
         ends = [np.abs((s + k) / a).max() for (_, s), k, a in zip(tables, self.slope, self.row, strict=True) if a]
         # Shares of the slopes and nothing absolute: in other units the same halvings find the same price.
         reach = 2 * max(ends) or 1.0
         least = min((end for end in ends if end > 0), default=reach)
-        low, high = np.full(n, -reach if self.is_equation else 0.0), np.full(n, reach)
-        free = place(low)
+        low, high = np.full(len(free), -reach if self.is_equation else 0.0), np.full(len(free), reach)
         while True:
             is_open = high - low > _SAME_PRICE * np.maximum(np.maximum(np.abs(low), np.abs(high)), least)
             if not is_open.any():
-                break
+                return place(low), place(high)
             middle = (low + high) / 2
             is_over = place(middle) @ self.row > self.limit
             low, high = np.where(is_open & is_over, middle, low), np.where(is_open & ~is_over, middle, high)
-        more, less = place(low), place(high)
-        within = ~np.array(self.is_equation) & (free @ self.row <= self.limit)
-        if self.is_integer:
-            return np.where(within[:, None], free, self._filled(less, more))
-        above, below = more @ self.row, less @ self.row
-        with np.errstate(divide="ignore", invalid="ignore"):
-            share = np.clip((self.limit - below) / (above - below), 0.0, 1.0)
-        z = less + np.where(above > below, share, 0.0)[:, None] * (more - less)
-        return np.where(within[:, None], free, z)
 
     def _filled(self, less: Array, more: Array) -> Array:
         """Integer decisions at the final price, with as many of the units between them as the row takes."""

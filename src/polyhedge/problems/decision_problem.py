@@ -32,7 +32,16 @@ from polyhedge.problems.layout import (
     default_outcome_names,
     own_decision_names,
 )
-from polyhedge.problems.lifted import Lifted, LiftedParts, ProblemCache, lift, parts_at, split_with_parameters
+from polyhedge.problems.lifted import (
+    Interpolated,
+    Lifted,
+    LiftedParts,
+    ProblemCache,
+    interpolate,
+    lift,
+    parts_at,
+    split_with_parameters,
+)
 from polyhedge.problems.parameters import ProblemParameter, layout_of, parameter_rows
 from polyhedge.problems.pieces import Pieces, SumOfMaxima
 from polyhedge.problems.stored import fields_from_data, problem_to_data
@@ -296,9 +305,15 @@ class DecisionProblem(_NamedParts):
         return ProblemCache()
 
     def _at(self, values: Array) -> DecisionProblem:
+        problem = self.compiled_at(values)
+        problem._set(**parts_at(self, values))
+        return problem
+
+    def compiled_at(self, values: Array) -> DecisionProblem:
+        """The same problem at flat values of its parameters, whose formulas are compiled when they are needed."""
         parts: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self) if one.init}
         parts |= {"written": self.written.at(values), "made_by": (methodcaller("at_values", values), (self,))}
-        return self.assembled(**parts, **parts_at(self, values))
+        return self.assembled(**parts)
 
     @cached_property
     def lifted_parts(self) -> LiftedParts | None:
@@ -309,6 +324,11 @@ class DecisionProblem(_NamedParts):
     def lifted(self) -> Lifted | None:
         """The problem compiled for all values of its parameters; None if there are none or it has no such form."""
         return lift(self)
+
+    @cached_property
+    def interpolated(self) -> Interpolated | None:
+        """The problem at any values of its parameters from compilations at a few; None if it has no such form."""
+        return interpolate(self) if self.parameters else None
 
     @property
     def _formulas(self) -> Written:

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
+import numpy as np
+import scipy.sparse as sp
 
+from polyhedge._support.tolerances import CANCELLATION
 from polyhedge._support.validation import Array
 from polyhedge.problems.decompose import Decomposition, decompose
 from polyhedge.problems.feasible_set import FeasibleProgram, NotAffineError, compile_feasible_program
@@ -64,7 +67,7 @@ def parts_at(problem: DecisionProblem, values: Array) -> dict[str, Any]:
     """The compiled properties of a problem at flat values of its parameters; none if it must be compiled for them."""
     lifted, parts, leaves = problem.lifted, problem.lifted_parts, problem.written.leaves(values=values)
     if lifted is None or parts is None:
-        return {}
+        return {} if problem.interpolated is None else problem.interpolated.at(values)
 
     def at(part: Decomposition) -> Decomposition:
         return Decomposition(substitute(part.decision_part, leaves), part.joint_part.with_known(values))
@@ -123,6 +126,81 @@ def lift(problem: DecisionProblem) -> Lifted | None:
     except NotAffineError:
         return None
     return Lifted(problem.n_outcomes, feasible, parts.cost.joint_part.merged(), pieces, problem.support_rows)
+
+
+@dataclass(frozen=True, eq=False)
+class Interpolated:
+    """A linear problem whose compiled numbers are affine in its parameters, although a parameter multiplies an outcome.
+
+    Attributes
+    ----------
+    written : its formulas.
+    compiled : the problem at one value of its parameters, whose structure all others share.
+    numbers : (1 + t, m) all numbers of the problem at values of 0, and by how much a unit of each parameter moves them.
+    """
+
+    written: Written
+    compiled: DecisionProblem
+    numbers: Array
+
+    def at(self, values: Array) -> dict[str, Any]:
+        """The compiled properties at flat values (t,) of the parameters."""
+        feasible, parts = self.compiled.feasible, self.compiled._cost_parts
+        assert parts is not None
+        rest = np.concatenate([[1.0], values]) @ self.numbers
+
+        def taken(like: Array) -> Array:
+            nonlocal rest
+            own, rest = rest[: like.size].reshape(like.shape), rest[like.size :]
+            return own
+
+        zero, joint = feasible.program, parts.joint_part
+        c, b, offset, entries = taken(zero.c), taken(zero.b), float(taken(np.zeros(1))[0]), taken(zero.A.data)
+        A = sp.csr_array((entries, zero.A.indices, zero.A.indptr), zero.A.shape)
+        program = replace(zero, c=c, A=A, b=b, offset=offset)
+        z = cp.hstack([cp.reshape(leaf, (leaf.size,), order="C") for leaf in self.written.variables])
+        alone = c[feasible.z_columns] @ z + offset
+        moved = SumOfMaxima(taken(joint.base), tuple(taken(group) for group in joint.groups))
+        return {
+            "feasible": replace(feasible, program=program),
+            "support_rows": self.compiled.support_rows,
+            "_cost_parts": Decomposition(alone, moved),
+            "_rows": [],
+        }
+
+
+def interpolate(problem: DecisionProblem) -> Interpolated | None:
+    """The problem from compilations at a few values; None if one more value shows that it is not affine in them."""
+    parameters, written = problem.parameters, problem.written
+    signs = [np.full(one.leaf.size, -1.0 if one.leaf.is_nonpos() else 1.0) for one in parameters]
+    sign = np.concatenate(signs)
+    is_plain = not any(one.is_matrix_kind or one.leaf.attributes["integer"] for one in parameters)
+    if len(sign) > 50 or written.uncertain or not is_plain:
+        return None
+    steps = np.vstack([np.zeros(len(sign)), np.eye(len(sign)), np.arange(1, len(sign) + 1) / 7])
+    values = sign * (1 + steps)
+    compiled = [problem.compiled_at(value) for value in values]
+    found, first = [own for one in compiled if (own := _numbers_of(one)) is not None], compiled[0]
+    if len(found) < len(compiled) or any(own.shape != found[0].shape for own in found):
+        return None
+    same = [np.array_equal(one.feasible.program.A.indices, first.feasible.program.A.indices) for one in compiled]
+    slopes = sign[:, None] * (np.array(found[1:-1]) - found[0])
+    numbers = np.vstack([found[0] - values[0] @ slopes, slopes])
+    off = np.abs(np.concatenate([[1.0], values[-1]]) @ numbers - found[-1])
+    is_affine = all(same) and bool((off <= CANCELLATION * (1 + np.abs(found[-1]))).all())
+    return Interpolated(written, first, numbers) if is_affine else None
+
+
+def _numbers_of(problem: DecisionProblem) -> Array | None:
+    """All numbers of a linear problem without auxiliary columns, end to end; None for others."""
+    parts = problem._cost_parts
+    if parts is None:
+        return None
+    program, joint = problem.feasible.program, parts.joint_part
+    if not program.is_linear or len(program.c) != problem.n_decisions:
+        return None
+    arrays = [program.c, program.b, np.array([program.offset]), program.A.data, joint.base, *joint.groups]
+    return np.concatenate([array.ravel() for array in arrays])
 
 
 class ProblemCache:
