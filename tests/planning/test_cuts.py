@@ -29,10 +29,10 @@ def test_forests_that_predict_chance_are_shrunk_and_rules_on_them_scored_as_if_d
     for seed in range(6):
         rows = rows_of(seed=seed)
         is_uniform.append(fit_distribution("scaled", rows, 0).is_uniform)
-        together = selection.scored_rules(problem, rows, rules, 0.8, 0)["scaled"]
+        together = selection.Folds(problem, rows, rules, 0.8, 0).scored(rules)["scaled"]
         with monkeypatch.context() as patch:
             patch.setattr(ResidualDistribution, "is_uniform", False)
-            apart = selection.scored_rules(problem, rows, rules, 0.8, 0)["scaled"]
+            apart = selection.Folds(problem, rows, rules, 0.8, 0).scored(rules)["scaled"]
         for one, other in zip(together, apart, strict=True):
             np.testing.assert_allclose(one.planned, other.planned, rtol=0, atol=1e-9)
             np.testing.assert_allclose(one.realised, other.realised, rtol=0, atol=1e-9)

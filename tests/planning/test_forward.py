@@ -13,7 +13,7 @@ from polyhedge.planning.costs import PlanningProblem
 from polyhedge.planning.development import forward_folds, forward_predictions
 from polyhedge.planning.policies import Rule
 from polyhedge.planning.risk import Risk
-from polyhedge.planning.selection import scored_rules
+from polyhedge.planning.selection import Folds
 from polyhedge.predictors.regressor import as_predictor
 from polyhedge.problems import simplex_linear
 
@@ -64,7 +64,7 @@ def test_later_outcomes_do_not_change_how_earlier_rows_are_scored():
     is_last = forward_folds(N) == 4
     other = np.where(is_last[:, None], 5 - 2 * Y, Y)
     seen = PlanningProblem(simplex_linear([-0.08, 0.0]))
-    before, after = (scored_rules(seen, forward_rows(X, one), RULES, 0.8, 0)["scaled"] for one in (Y, other))
+    before, after = (Folds(seen, forward_rows(X, one), RULES, 0.8, 0).scored(RULES)["scaled"] for one in (Y, other))
     n_earlier = int((~is_last & (forward_folds(N) > 0)).sum())
     for one, same in zip(before, after, strict=True):
         assert (one.planned[:n_earlier] == same.planned[:n_earlier]).all()

@@ -67,13 +67,13 @@ def fit_policy(
     # One of few rows may have values of its parameters at which the cost is a special one.
     names = helpful_distributions(samples, seed)
     rules = candidates(seen, alpha, samples.values[evenly_chosen(len(samples), 5)], names)
-    folds = _Folds(seen, samples, rules, level, seed)
+    folds = Folds(seen, samples, rules, level, seed)
     if seen.segment is None and seen.separable is None:
         # Successive halving: where every row needs a program, all rules are scored on a third of the rows, and only
         # those that win resamplings of these on the others.
         first = _best_planned(folds.scored(rules, slice(None, None, 3)), alpha, caution)[1]
         rules = [first[k].rule for k in _winners(first, alpha, caution, seed)]
-    planned_by, entries = _best_planned(folds.scored(rules, slice(None)), alpha, caution)
+    planned_by, entries = _best_planned(folds.scored(rules), alpha, caution)
     is_single = seen.is_integer or not np.isfinite([entry.bound(alpha) for entry in entries]).all()
     if is_single:
         chosen = {first_least(penalized(entries, alpha, caution), entries[0].tie): 1}
@@ -162,7 +162,7 @@ def _mean(costs: Array) -> float:
     return float(np.nanmean(costs)) if np.isnan(mean) else mean
 
 
-class _Folds:
+class Folds:
     """The folds of development rows, on which rules are scored by the distributions of the other folds.
 
     The cost is planned by the scaled distribution, or by the corrected one. Planners and decisions are kept, so that
@@ -183,7 +183,7 @@ class _Folds:
         self.planners: dict[tuple[int, Rule], Planner] = {}
         self.decisions = defaultdict[tuple[int, Rule], dict[int, Array]](dict)
 
-    def scored(self, rules: Sequence[Rule], part: slice) -> dict[str, list[Scored]]:
+    def scored(self, rules: Sequence[Rule], part: slice = slice(None)) -> dict[str, list[Scored]]:
         """Each rule on this part of the rows of every fold, by the distribution that plans its cost."""
         places = [np.arange(len(own))[part] for own, _ in self.folds]
         folds = [own.take(rows) for (own, _), rows in zip(self.folds, places, strict=True)]

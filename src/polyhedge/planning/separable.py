@@ -33,7 +33,7 @@ _SAME = 1e-9
 # The price is halved down to this share of it: well above rounding, so that terms which are indifferent at one price
 # share what is left in every unit of theirs, and well below what a residual more or less makes of a slope.
 _SAME_PRICE = 2.0**-40
-_MOST_KNOTS = 400
+_MOST_KNOTS = 128
 """Residuals at which the slope of a tail is tabled: each takes a pass over all of them."""
 _BLOCK = 2**16
 """Rows that are worked on at a time."""
