@@ -34,6 +34,7 @@ from polyhedge.planning.risk import JointCost, Risk
 from polyhedge.predictors.regressor import as_predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions import MarginPath, PathPolicy, PlannedDecisions
+from polyhedge.rows import Rows
 
 Floats = NDArray[np.float64]
 
@@ -342,14 +343,11 @@ def test_decision_is_called_optimal_only_where_no_lie_of_a_solver_can_have_spoil
 # --- the decider --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(
-    strict=False, reason="Margin paths after the rebuilding: rows agree to rounding, steps near a tie may differ."
-)
 def test_calibration_rows_score_what_a_decision_at_their_radius_keeps(decider: ph.RobustDecider) -> None:
     model, (X, Y) = decider.model_, HISTORY
     split, scores = model.record.split, model.radii.scores
     own = np.concatenate([split.learn, split.calibrate])[-len(scores) :]
-    np.testing.assert_array_equal(model.scores(X[own], Y[own]), scores)
+    np.testing.assert_array_equal(model.scores(Rows(X[own], Y[own])), scores)
     some = np.argsort(scores)[::3]
     assert len(np.unique(scores[some])) > 4
     assert_scores_say_where_the_promise_is_kept(model.family, X[own][some], Y[own][some], scores[some])
@@ -376,9 +374,6 @@ def test_promise_is_kept_on_fresh_rows_by_the_best_of_all_laws() -> None:
     assert {entry.rule.split()[0] for entry in decider.policy_.entries} == {"uniform", "scaled"}
 
 
-@pytest.mark.xfail(
-    strict=False, reason="Margin paths after the rebuilding: rows agree to rounding, steps near a tie may differ."
-)
 def test_model_decides_the_same_after_a_file(decider: ph.RobustDecider, tmp_path: FilePath) -> None:
     X, Y = rows(12, 7)
     decider.save(tmp_path / "model.polyhedge")
@@ -388,7 +383,7 @@ def test_model_decides_the_same_after_a_file(decider: ph.RobustDecider, tmp_path
     found = read.decide(X)
     np.testing.assert_array_equal(found.flat, expected.flat)
     np.testing.assert_array_equal(found.cost_bound, expected.cost_bound)
-    np.testing.assert_array_equal(read.model_.scores(X, Y), decider.model_.scores(X, Y))
+    np.testing.assert_array_equal(read.model_.scores(Rows(X, Y)), decider.model_.scores(Rows(X, Y)))
     assert read.policy_.why() == decider.policy_.why()
 
 
