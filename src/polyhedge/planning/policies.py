@@ -270,13 +270,3 @@ def fit_rules(
         distribution = None if rule.distribution is None else fitted[rule.distribution]
         planners.append(fit_planner(problem, rule, distribution, rows.X, rows.centers, rows.values))
     return ScenarioPolicy(problem.problem, tuple(planners), weights, fitted[planned_by], level, report)
-
-
-def checked_cuts(cuts: Cuts, p: int, d: int, most: int) -> Cuts:
-    """The cuts, if they are numbers that fit p decisions and contexts of d numbers; else a ValueError."""
-    k = len(cuts)
-    wanted = [(k, 1 + p), (k, 1 + p), (k, 1 + p, d), (k,)]
-    kinds = [part.dtype.kind for part in cuts.parts]
-    if not 0 < k <= most or [part.shape for part in cuts.parts] != wanted or kinds != ["f", "f", "f", "i"]:
-        raise ValueError("Cuts must be numbers that fit the decisions and outcomes of the problem, each of one term.")
-    return cuts
