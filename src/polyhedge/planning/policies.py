@@ -70,6 +70,7 @@ class Planner:
     problem, rule, distribution : what is decided, and how.
     cuts : lower bounds of the risk; None if the cost has no pieces or is separable.
     starts : (J, d + t + 1) contexts and spreads of rows whose best vertices others start from.
+    is_scored : whether its decisions are only compared, so that they need no proof.
     """
 
     problem: PlanningProblem
@@ -77,6 +78,7 @@ class Planner:
     distribution: ResidualDistribution | None
     cuts: Cuts | None
     starts: Array = field(default_factory=lambda: np.zeros((0, 1)))
+    is_scored: bool = False
 
     def __call__(self, X: Any, centers: Array, values: Array, n_jobs: int | None = None) -> Array:
         """Decisions (N, p); NaN where there is none."""
@@ -102,7 +104,8 @@ class Planner:
             z0, z1, base = seen.segment
             t = least_on_segment(self.cuts, base, z0, z1, contexts, scales)
             return np.asarray(z0 + t[:, None] * (z1 - z0)), np.ones(len(t), dtype=bool)
-        return least_by_programs(seen.problem, self.cuts, contexts, scales, values, n_jobs, self._corners)
+        at = contexts, scales, values, n_jobs, self._corners
+        return least_by_programs(seen.problem, self.cuts, *at, is_scored=self.is_scored)
 
     @cached_property
     def _tables(self) -> list[tuple[Array, Array]]:
@@ -145,7 +148,7 @@ def fit_planner(
         return Planner(problem, rule, distribution, None)
     kind = "segment" if problem.segment is not None else "sum" if problem.is_tail_of_sum(rule.risk) else ""
     if is_scored:
-        effort = _TO_SCORE.get(kind, Effort(30, 6, 5e-3))
+        effort = _TO_SCORE.get(kind, Effort(20, 5, 5e-3))
     else:
         effort = _FOR_USE.get(kind or ("parameters" if problem.problem.parameters else ""), Effort(100, 15, ENOUGH))
     rows = evenly_chosen(len(centers), effort.rows)
@@ -155,7 +158,7 @@ def fit_planner(
         centers, scales = distribution.at(take_rows(X, rows), centers)
     cuts = _found_cuts(problem, rule, distribution, centers, scales, values, effort)
     starts = np.zeros((0, 1)) if is_scored else np.column_stack([centers, values, scales])
-    return Planner(problem, rule, distribution, cuts, starts)
+    return Planner(problem, rule, distribution, cuts, starts, is_scored)
 
 
 def _found_cuts(
@@ -172,7 +175,8 @@ def _found_cuts(
     cost = JointCost(problem.joint, padded(_points(problem, distribution), values.shape[1]))
 
     def decided(cuts: Cuts, own: Indices) -> Array:
-        return Planner(relaxed, rule, distribution, cuts).at(centers[own], scales[own], values[own], n_jobs=1)[0]
+        planner = Planner(relaxed, rule, distribution, cuts, is_scored=True)
+        return planner.at(centers[own], scales[own], values[own], n_jobs=1)[0]
 
     def alone(z: Array, own: Indices) -> Array:
         return relaxed.alone(z, values[own])

@@ -179,8 +179,12 @@ def least_by_programs(
     values: Array,
     n_jobs: int | None = None,
     corners: Corners | None = None,
+    *,
+    is_scored: bool = False,
 ) -> tuple[Array, Mask]:
     """Decisions (N, p) with the least cost over the cuts, NaN where there is none, and where this is proven (N,).
+
+    Decisions that are only scored, not used, need no proof: linear programs are then taken as HiGHS solves them.
 
     A linear program starts from the basis of the row before: the sum that breaks ties leaves one best decision. No
     solver is believed: a point that breaks a limit is none, and only multipliers prove that it is the least.
@@ -196,7 +200,7 @@ def least_by_programs(
     parts = [rest[k : k + _PART] for k in range(0, len(rest), _PART)]
 
     def work(part: Indices) -> list[tuple[Array, bool]]:
-        return _solve_part(problem, cuts, centers[part], scales[part], values[part])
+        return _solve_part(problem, cuts, centers[part], scales[part], values[part], is_scored)
 
     for part, solved in zip(parts, in_order(work, parts, n_jobs=n_jobs), strict=True):
         for i, (one, is_proven) in zip(part, solved, strict=True):
@@ -205,18 +209,18 @@ def least_by_programs(
 
 
 def _solve_part(
-    problem: DecisionProblem, cuts: Cuts, centers: Array, scales: Array, values: Array
+    problem: DecisionProblem, cuts: Cuts, centers: Array, scales: Array, values: Array, is_scored: bool
 ) -> list[tuple[Array, bool]]:
     if not problem.parameters:
         program = _program_of(problem, cuts)
-        return [program(c, float(s)) for c, s in zip(centers, scales, strict=True)]
+        return [program(c, float(s), is_scored) for c, s in zip(centers, scales, strict=True)]
     programs: dict[bytes, _Program] = {}
     solved = []
     for center, scale, value in zip(centers, scales, values, strict=True):
         key = value.tobytes()
         if key not in programs:
             programs = {key: _program_of(problem.at_values(value), cuts)}
-        solved.append(programs[key](center, float(scale)))
+        solved.append(programs[key](center, float(scale), is_scored))
     return solved
 
 
@@ -237,13 +241,21 @@ class _Program:
         self.program, self.columns = problem.feasible.program, problem.feasible.z_columns
         self.cuts, self.n = cuts, problem.n_decisions
 
-    def __call__(self, center: Array, scale: float) -> tuple[Array, bool]:
+    def __call__(self, center: Array, scale: float, is_scored: bool) -> tuple[Array, bool]:
+        if is_scored and (x := self._unverified(center, scale)) is not None:
+            return x[self.columns], False
         solution = self._solve(center, scale)
         z = solution.x[self.columns] if solution.status.has_solution else np.full(self.n, np.nan)
         return z, solution.status is Status.OPTIMAL
 
     def _solve(self, center: Array, scale: float) -> Solution:
         return least_with_cuts(self.program, self.columns, self.cuts.at(center, scale), self.cuts.term)
+
+    def _unverified(self, center: Array, scale: float) -> Array | None:
+        if not self.program.is_linear:
+            return None
+        G = self.cuts.at(center, scale)
+        return LinearSolver(with_cuts(self.program, self.columns, G[:, 1:], G[:, 0], self.cuts.term)).unverified()
 
 
 class _EntriesChange(_Program):
@@ -265,6 +277,9 @@ class _EntriesChange(_Program):
         else:
             solution = self.solver.solve(whole)
         return super()._solve(center, scale) if solution.status is Status.UNBOUNDED else solution
+
+    def _unverified(self, center: Array, scale: float) -> None:
+        """None: what is set up already is solved faster than what is not."""
 
 
 class _Fixed(_Program, ABC):
@@ -291,6 +306,12 @@ class _Fixed(_Program, ABC):
         solver = self.solver
         solution = solver.solve() if isinstance(solver, LinearSolver) else solver.solve(self.whole)
         return super()._solve(center, scale) if solution.status is Status.UNBOUNDED else solution
+
+    def _unverified(self, center: Array, scale: float) -> Array | None:
+        if not isinstance(self.solver, LinearSolver):
+            return None
+        self.change(center, scale)
+        return self.solver.unverified()
 
 
 class _PricesChange(_Fixed):

@@ -221,17 +221,9 @@ class LinearSolver:
 
     def solve(self) -> Solution:
         """Solve from the last basis if there is one; what cannot be proven is solved another way, then failed."""
-        if not self._knows_program:
-            self.highs = self._highs()
-        if not self._knows_program:
+        if not self._pass_numbers():
             refused = nothing_known(self.program, Status.FAILED, "HiGHS refuses the numbers of the program")
             return refused if len(self.program.integer) else settled(self.program, self._by_cones(refused))
-        n = len(self.program.c)
-        self.highs.changeColsCost(n, np.arange(n, dtype=np.int32), self._costs())
-        if len(self.varying):
-            rows, limits = self.row_position[self.varying], self.verifier.limits(self.program.b)[self.varying]
-            lower = np.where(self.is_equation[self.varying], limits, -highspy.kHighsInf)
-            self.highs.changeRowsBounds(len(rows), rows.astype(np.int32), lower, limits)
         self._run()
         status = self.highs.getModelStatus()
         if status == highspy.HighsModelStatus.kUnboundedOrInfeasible:
@@ -250,6 +242,29 @@ class LinearSolver:
         if _STATUS.get(status, Status.OPTIMAL) is Status.OPTIMAL and solution.status is not Status.OPTIMAL:
             solution = self._by_cones(solution)
         return settled(self.program, solution)
+
+    def unverified(self) -> Array | None:
+        """What HiGHS calls an optimum (n,), not verified: to compare decisions, not to use them. None without one."""
+        if not self._pass_numbers():
+            return None
+        self._run()
+        if self.highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            return None
+        return np.asarray(self.scaling.origin + self.scaling.columns * np.array(self.highs.getSolution().col_value))
+
+    def _pass_numbers(self) -> bool:
+        """Give HiGHS the present costs and limits; False if it refuses the program."""
+        if not self._knows_program:
+            self.highs = self._highs()
+        if not self._knows_program:
+            return False
+        n = len(self.program.c)
+        self.highs.changeColsCost(n, np.arange(n, dtype=np.int32), self._costs())
+        if len(self.varying):
+            rows, limits = self.row_position[self.varying], self.verifier.limits(self.program.b)[self.varying]
+            lower = np.where(self.is_equation[self.varying], limits, -highspy.kHighsInf)
+            self.highs.changeRowsBounds(len(rows), rows.astype(np.int32), lower, limits)
+        return True
 
     def _by_cones(self, solution: Solution) -> Solution:
         """What Clarabel finds, where that is better than this solution."""
