@@ -43,7 +43,7 @@ from polyhedge.solvers.program import Status
 # cuts are quick, and sharper ones are worth their time. Tails of sums have many sides, and rows with parameters need a
 # program each.
 _FOR_USE = {"segment": Effort(300, 15, ENOUGH), "sum": Effort(60, 20, 2e-3), "parameters": Effort(30, 15, ENOUGH)}
-_TO_SCORE = {"segment": Effort(120, 15, 4e-4), "sum": Effort(60, 12, 2e-2)}
+_TO_SCORE = {"segment": Effort(120, 15, 4e-4), "sum": Effort(30, 12, 2e-2)}
 
 
 @stored("decision rule")
