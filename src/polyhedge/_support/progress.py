@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["batches_of", "log_lines", "progress", "tell"]
 
 _LOGGER = logging.getLogger("polyhedge")
-_PATIENCE = 2.0
+_PATIENCE = 1.0
 """Seconds before a bar appears: work that is done by then needs none."""
 
 

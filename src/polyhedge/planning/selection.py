@@ -195,7 +195,7 @@ class Folds:
             jobs, in_order(lambda job: self._decided(job, places[job[0]]), jobs, n_jobs=n_jobs), strict=True
         ):
             decisions[job] = z
-            tell(_LOG, "planning", len(decisions), len(jobs))
+            tell(_LOG, "comparing policies", len(decisions), len(jobs))
 
         def planned(pair: tuple[str, tuple[int, Rule]]) -> Array:
             by, (k, rule) = pair

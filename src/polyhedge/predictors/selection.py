@@ -6,6 +6,7 @@ them is scikit-learn's own or `FeatureRidge`, so that a fitted one can be saved 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +22,7 @@ from sklearn.multioutput import MultiOutputRegressor
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
+from polyhedge._support.progress import tell
 from polyhedge._support.tolerances import TIE
 from polyhedge._support.validation import Array, Indices, as_finite, numbers_of
 from polyhedge.data.splits import evenly_chosen
@@ -31,6 +33,7 @@ from polyhedge.rows import Rows
 
 __all__ = ["Prepared", "choose_predictor", "is_auto", "is_made_here", "make_predictor", "prepare", "takes_frame"]
 
+_LOG = logging.getLogger(__name__)
 COMPARED = ("smooth-ridge", "ridge", "forest", "boosting")
 """The candidates of the selection; of equal ones the first wins."""
 _MOST_CATEGORIES = 30
@@ -122,6 +125,7 @@ def choose_predictor(schema: Schema | None, rows: Rows, random_state: int | None
         params = {} if rows.weights is None else weight_argument(candidate, rows.weights)
         predicted = cross_val_predict(candidate, X, target, groups=groups, cv=folds, params=params).reshape(Y.shape)
         errors[name] = float(np.average((Y - predicted) ** 2, axis=0, weights=rows.weights).mean())
+        tell(_LOG, "choosing the predictor", len(errors), len(COMPARED))
     best = next(name for name in errors if errors[name] <= min(errors.values()) + TIE)
     compared = ", ".join(f"{name} {error:.3g}" for name, error in errors.items())
     return best, f"share of the variance left unexplained in cross-validation on the training rows: {compared}"
