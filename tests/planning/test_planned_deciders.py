@@ -136,7 +136,7 @@ def test_model_file_keeps_the_policy_to_the_last_bit(fitted, tmp_path):
     assert (after.flat == before.flat).all()
     assert (after.cost_bound == before.cost_bound).all()
     assert loaded.policy_ == decider.policy_
-    assert "guarded" in str(ph.inspect_model(tmp_path / "plan.polyhedge"))
+    assert "the cost of the policy's decision is bounded" in str(ph.inspect_model(tmp_path / "plan.polyhedge"))
 
 
 def with_parameter() -> ph.DecisionProblem:

@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from scipy.optimize import nnls
 
 from polyhedge._support.tolerances import SOLVED
 from polyhedge._support.validation import Array, Mask
 from polyhedge.data import take_rows
 from polyhedge.data.splits import evenly_chosen
+from polyhedge.decisions import Decisions
 from polyhedge.estimator import RobustDecider
 from polyhedge.model import Model
 from polyhedge.rows import Rows
@@ -69,7 +71,7 @@ def facets_in_words(
     polyhedron = shape.facets()
     if polyhedron is None:
         return _round_in_words(shape, float(ends[0]), float(ends[1]), names)
-    shares = _tight(polyhedron, model, rows, radii, placed.decide().worst_outcome).mean(axis=0)
+    shares = _binding(polyhedron, model, rows, radii, placed.decide()).mean(axis=0)
     size = np.abs(polyhedron.W).sum(axis=1)
     least, most = ((radius - polyhedron.b) / size for radius in ends)
     reach, order = _reach(shape, ends[1]), np.argsort(-shares, kind="stable")
@@ -95,15 +97,28 @@ def facets_in_words(
     return tuple(sentences)
 
 
-def _tight(polyhedron: Polyhedron, model: Model, rows: Rows, radii: Array, worst: Array) -> Mask:
-    """Which facets are tight at the worst outcomes; rows with a decision only."""
-    decided = np.isfinite(worst).all(axis=1)
-    if not decided.any():
+def _binding(polyhedron: Polyhedron, model: Model, rows: Rows, radii: Array, decided: Decisions) -> Mask:
+    """Which facets are tight at the worst outcomes and limit the cost there; rows with a decision only.
+
+    Many facets may meet at a worst outcome. Those that limit the cost span its slope in the outcome with positive
+    multipliers. For a cost without pieces, or with parameters, every tight facet counts.
+    """
+    own = np.flatnonzero(np.isfinite(decided.worst_outcome).all(axis=1))
+    if not len(own):
         return np.zeros((1, len(polyhedron.b)), dtype=bool)
-    residuals = model.sets.at(take_rows(rows.features, np.flatnonzero(decided))).residuals(worst[decided])
-    limits = radii[decided, None] - polyhedron.b
-    scale = np.abs(limits) + np.linalg.norm(polyhedron.W, axis=1)
-    return np.asarray(limits - residuals @ polyhedron.W.T <= SOLVED * scale, dtype=bool)
+    z, worst = decided.flat[own], decided.worst_outcome[own]
+    residuals = model.sets.at(take_rows(rows.features, own)).residuals(worst)
+    limits, norms = radii[own, None] - polyhedron.b, np.linalg.norm(polyhedron.W, axis=1)
+    binds = np.asarray(limits - residuals @ polyhedron.W.T <= SOLVED * (np.abs(limits) + norms), dtype=bool)
+    if model.problem.parameters or not model.problem.structure.has_pieces:
+        return binds
+    pieces = model.problem.structure.pieces
+    slopes = pieces.directions(z)[np.arange(len(z)), pieces.values(z, worst).argmax(axis=1)]
+    for is_tight, slope in zip(binds, slopes, strict=True):
+        tight = np.flatnonzero(is_tight)
+        forces = nnls(polyhedron.W[tight].T, slope)[0] * norms[tight]
+        is_tight[tight] = forces > SOLVED * np.linalg.norm(slope)
+    return binds
 
 
 def _reach(shape: Shape, radius: float) -> Array:
