@@ -40,9 +40,14 @@ from polyhedge.robust.threads import in_order
 from polyhedge.solvers.program import Status
 
 # How long cuts are looked for by rules that decide, and by rules that are only scored, one for each fold. On a segment
-# cuts are quick, and sharper ones are worth their time. Tails of sums have many sides, and rows with parameters need a
-# program each.
-_FOR_USE = {"segment": Effort(300, 15, ENOUGH), "sum": Effort(60, 20, 2e-3), "parameters": Effort(30, 15, ENOUGH)}
+# cuts are quick, and sharper ones are worth their time. Tails of sums have many sides, rows with parameters need a
+# program each, and every cut is a row of every quadratic or conic program.
+_FOR_USE = {
+    "segment": Effort(300, 15, ENOUGH),
+    "sum": Effort(60, 20, 2e-3),
+    "parameters": Effort(30, 15, ENOUGH),
+    "conic": Effort(40, 10, 1e-3),
+}
 _TO_SCORE = {"segment": Effort(120, 15, 4e-4), "sum": Effort(30, 12, 2e-2)}
 
 
@@ -150,7 +155,11 @@ def fit_planner(
     if is_scored:
         effort = _TO_SCORE.get(kind, Effort(20, 5, 5e-3))
     else:
-        effort = _FOR_USE.get(kind or ("parameters" if problem.problem.parameters else ""), Effort(100, 15, ENOUGH))
+        if not kind and problem.problem.parameters:
+            kind = "parameters"
+        elif not kind and not problem.problem.feasible.program.is_linear:
+            kind = "conic"
+        effort = _FOR_USE.get(kind, Effort(100, 15, ENOUGH))
     rows = evenly_chosen(len(centers), effort.rows)
     centers, values = centers[rows], values[rows]
     scales = np.ones(len(rows))

@@ -224,6 +224,29 @@ def _solve_part(
     return solved
 
 
+def _condensed(problem: DecisionProblem) -> tuple[ConicProgram, Indices]:
+    """The program of Z and g_0, and the columns of z in it, without the columns that only define a quadratic g_0."""
+    feasible, cost = problem.feasible, problem.structure.own_cost
+    program, columns, n = feasible.program, feasible.z_columns, len(feasible.program.c)
+    kinds = row_kinds(program.cones)
+    if cost is None or program.P is None or len(program.integer) or not set(kinds) <= {"zero", "nonneg"}:
+        return program, columns
+    others = np.setdiff1d(np.arange(n), columns)
+    defines = np.diff(sp.csr_array(program.A[:, others]).indptr) > 0
+    if (kinds[defines] != "zero").any() or defines.sum() != len(others):
+        return program, columns
+    rows = [np.flatnonzero(~defines & (kinds == kind)) for kind in ("zero", "nonneg")]
+    own = np.concatenate(rows)
+    return ConicProgram(
+        c=cost.slope,
+        A=sp.csr_array(program.A[own][:, columns]),
+        b=program.b[own],
+        cones=tuple(Cone(kind, len(each)) for kind, each in zip(("zero", "nonneg"), rows, strict=True) if len(each)),
+        P=sp.csr_array(cost.hessian) if cost.hessian.any() else None,
+        offset=cost.offset + 0.5 * float(cost.l @ cost.D @ cost.l),
+    ), np.arange(len(columns))
+
+
 def _program_of(problem: DecisionProblem, cuts: Cuts) -> _Program:
     if len(problem.feasible.program.integer):
         return _Program(problem, cuts)
@@ -238,7 +261,7 @@ class _Program:
     """Any convex or mixed-integer program, made for each row."""
 
     def __init__(self, problem: DecisionProblem, cuts: Cuts) -> None:
-        self.program, self.columns = problem.feasible.program, problem.feasible.z_columns
+        self.program, self.columns = _condensed(problem)
         self.cuts, self.n = cuts, problem.n_decisions
 
     def __call__(self, center: Array, scale: float, is_scored: bool) -> tuple[Array, bool]:
