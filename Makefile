@@ -24,11 +24,11 @@ $(READY): pyproject.toml study/pyproject.toml requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . -e study
 	@touch $@
 
-run: $(READY)  ## the study: every method on the paper's tasks, beside its figures, and a page (about 2 minutes on two cores)
+run: $(READY)  ## the study: every method on the paper's tasks, beside its figures, and a page (about 4 minutes on two cores)
 	$(BIN)/polyhedge reproduce tables --quick --page --out $(OUT)
 
 # Types are checked beside the tests: alone, they would leave all cores but one idle.
-test: lint  ## lint, type-check and run the tests (less than 8 minutes on two cores)
+test: lint  ## lint, type-check and run the tests (about 12 minutes on two cores)
 	$(BIN)/mypy & types=$$!; $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal; tests=$$?; \
 	  wait $$types || { echo "Types do not fit: make types says where."; exit 1; }; exit $$tests
 
