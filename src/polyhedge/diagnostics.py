@@ -24,28 +24,6 @@ from polyhedge.model import Model, Prints
 from polyhedge.predictors.table import time_order
 from polyhedge.rows import Rows
 
-__all__ = [
-    "Code",
-    "Diagnostic",
-    "DiagnosticWarning",
-    "copies_diagnostic",
-    "coverage_diagnostic",
-    "coverage_since_diagnostic",
-    "diagnostics_of_evaluation",
-    "diagnostics_of_fit",
-    "diagnostics_of_radii",
-    "drift_along_file",
-    "drift_between_parts",
-    "expected_cost_diagnostic",
-    "few_rows_diagnostic",
-    "groups_diagnostic",
-    "is_about",
-    "order_diagnostic",
-    "row_hashes",
-    "seen_diagnostic",
-    "ties_diagnostic",
-]
-
 FALSE_ALARMS = 0.01
 """Share of tables without drift in which a warning of drift comes up at most."""
 _NOTABLE_MISSES = 0.8

@@ -21,32 +21,28 @@ import numpy as np
 import pytest
 
 import polyhedge as ph
-from polyhedge.app.report import (
+from polyhedge.app.report.model import ModelDetails, model_report
+from polyhedge.app.report.page import (
     Card,
     Cards,
     Cell,
-    Chart,
     Code,
     Column,
     Drawing,
     Facts,
-    Figures,
-    Heading,
     Missing,
     Note,
     Page,
-    Picture,
     Points,
     Section,
     Table,
     Text,
-    plotly_library,
-    write_page,
+    clean_svg,
 )
-from polyhedge.app.report.model import ModelDetails, model_report
-from polyhedge.app.report.page import clean_svg
+from polyhedge.app.report.pictures import draw
 from polyhedge.learners import OneSidedBox, PcaBox
 from polyhedge_study import synthetic_task
+from polyhedge_study.page_blocks import Chart, Heading, Picture
 from polyhedge_study.study import StudySettings, run_study, study_jobs
 from polyhedge_study.study_report import study_page, write_study_report
 from shared import run
@@ -117,11 +113,9 @@ BLOCKS = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.needs("plotly")) if name == "chart" else name for name in BLOCKS]
-)
+@pytest.mark.parametrize("name", BLOCKS)
 def test_text_is_never_read_as_html(name: str) -> None:
-    expected = Seen(page_of(Text("harmless"))).tags["script"] + (2 if name == "chart" else 0)
+    expected = Seen(page_of(Text("harmless"))).tags["script"] + (name == "chart")
     seen = Seen(page_of(BLOCKS[name]))
     assert seen.tags["script"] == expected
     assert_stands_alone(page_of(BLOCKS[name]))
@@ -134,21 +128,6 @@ def test_title_and_sections_are_escaped_and_linked() -> None:
     links = [value for value in seen.values("href") if value.startswith("#")]
     assert len(set(links)) == 2
     assert {link[1:] for link in links} <= set(seen.values("id"))
-
-
-def test_chart_library_is_there_once_and_only_where_it_is_needed() -> None:
-    pytest.importorskip("plotly")
-    charts = [Chart(f"chart-{k}", [{"y": [1.0, float("nan")]}], {}, "A chart") for k in range(2)]
-    library = plotly_library()
-    assert library is not None
-    assert page_of(Figures(charts)).count(library) == 1
-    assert library not in page_of(Text("no chart"))
-
-
-def test_chart_without_plotly_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "plotly.offline", None)
-    with pytest.raises(ImportError, match=r"Charts need plotly: pip install 'polyhedge\[plot\]'"):
-        page_of(Chart("chart", [], {}, "A chart"))
 
 
 def test_numbers_of_a_chart_are_proper_json() -> None:
@@ -167,15 +146,8 @@ def test_table_says_how_it_is_sorted_and_what_is_best() -> None:
     assert '<th colspan="1" scope="colgroup">ours</th>' in text
 
 
-def test_table_with_a_short_row_names_it() -> None:
-    with pytest.raises(ValueError, match="Row 1 of the table 'Costs' must have 2 cells, got 1"):
-        Table("Costs", [Column("a"), Column("b")], [[Cell("1"), Cell("2")], [Cell("3")]])
-
-
 def test_drawings_take_the_ink_of_the_page_and_carry_no_address() -> None:
     pytest.importorskip("matplotlib")
-    from polyhedge.app.report import draw
-
     drawing = draw(lambda ax: ax.plot([0, 1], [0, 1], label="a line"), "A line")[0]
     text = drawing.html()
     assert "currentColor" in text
@@ -186,20 +158,6 @@ def test_drawings_take_the_ink_of_the_page_and_carry_no_address() -> None:
 def test_svg_of_unknown_origin_loses_scripts_and_metadata() -> None:
     svg = f'<?xml version="1.0"?><svg xmlns="http://a"><metadata>b</metadata>{EVIL}<!-- c --><g/></svg>'
     assert clean_svg(svg) == "<svg><g/></svg>"
-
-
-def test_page_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "page.html"
-    write_page(Page("Old", "", []), path)
-
-    class Broken:
-        def html(self) -> str:
-            raise RuntimeError("no figure today")
-
-    with pytest.raises(RuntimeError, match="no figure today"):
-        write_page(Page("New", "", [Section("Part", [Broken()])]), path)
-    assert "<title>Old</title>" in path.read_text(encoding="utf-8")
-    assert [file.name for file in path.parent.iterdir()] == ["page.html"]
 
 
 # --- the page of a model ----------------------------------------------------------------------------------
@@ -351,14 +309,6 @@ def test_study_page_shows_curves_and_figures_that_are_there(results: Path, tmp_p
     assert f"{caption} error over 2 seed(s)." in Seen(text).text
     assert "data:image/svg+xml;base64," in text
     assert ">0.5</td>" in text
-
-
-def test_wrong_results_folders_are_explained(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"There is no folder .*nowhere"):
-        study_page(tmp_path / "nowhere")
-    (tmp_path / "study.json").write_text("{", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"study\.json is not JSON"):
-        study_page(tmp_path)
 
 
 # --- the commands -----------------------------------------------------------------------------------------
@@ -567,9 +517,8 @@ def test_study_page_works_in_a_browser(
 @pytest.mark.slow
 def test_empty_cells_stay_last_whichever_way_a_table_is_sorted(browser: Browser, tmp_path: Path) -> None:
     rows = [[Cell(name), Cell(name, value)] for name, value in (("b", 2.0), ("", np.nan), ("a", 1.0), ("c", np.inf))]
-    page = write_page(
-        Page("T", "", [Section("S", [Table("Costs", [Column("m"), Column("v")], rows)])]), tmp_path / "t.html"
-    )
+    page = tmp_path / "t.html"
+    page.write_text(page_of(Table("Costs", [Column("m"), Column("v")], rows)), encoding="utf-8")
     script = """(() => { document.querySelectorAll("thead button")[1].click();
       return Array.from(document.querySelectorAll("tbody td")).map((cell) => cell.textContent).join(); })()"""
 

@@ -15,10 +15,11 @@ from sklearn.ensemble import RandomForestRegressor
 from sklearn.linear_model import Ridge
 
 import polyhedge as ph
+from polyhedge._support.warnings import Code
 from polyhedge.calibration import ByCategory, Calibrator, Online, Recent, ThisModel, Weighted
 from polyhedge.calibration.named import calibrator_named
 from polyhedge.data import GroupSplit, TimeSplit
-from polyhedge.diagnostics import FALSE_ALARMS, Code, groups_diagnostic
+from polyhedge.diagnostics import FALSE_ALARMS, groups_diagnostic
 from polyhedge.evaluation import shortfalls
 from polyhedge.predictors import PREDICTORS
 from polyhedge.predictors.raw_columns import Column, Schema

@@ -12,10 +12,11 @@ import pandas as pd
 import pytest
 
 import polyhedge as ph
+from polyhedge._support.warnings import Code
 from polyhedge.calibration import ByCategory, Online, Recent, ThisModel
 from polyhedge.data import GroupSplit, TimeSplit, digest_rows
 from polyhedge.data.splits import halve_rows
-from polyhedge.diagnostics import Code, row_hashes
+from polyhedge.diagnostics import row_hashes
 from polyhedge.rows import Rows
 from shared import codes
 

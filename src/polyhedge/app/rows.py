@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyhedge._support.validation import Array
+from polyhedge._support.warnings import Code
 from polyhedge.calibration.labels import read_from
 from polyhedge.data import equal_rows, take_rows
-from polyhedge.diagnostics import Code, Diagnostic, diagnostics_of_evaluation
+from polyhedge.diagnostics import Diagnostic, diagnostics_of_evaluation
 from polyhedge.estimator import RobustDecider
 from polyhedge.evaluation import Evaluation, Proportion, RowMeasures, proportion
 from polyhedge.fitting import reference_values

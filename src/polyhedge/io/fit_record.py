@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from polyhedge._support.stored import stored
-from polyhedge.diagnostics import Code, Diagnostic
+from polyhedge._support.warnings import Code
+from polyhedge.diagnostics import Diagnostic
 from polyhedge.predictors.raw_columns import Schema
 
 __all__ = ["FitRecord", "Refreshed"]

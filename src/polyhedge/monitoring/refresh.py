@@ -13,12 +13,13 @@ from sklearn.base import clone
 
 from polyhedge._support.frames import as_pandas, is_dask_frame
 from polyhedge._support.validation import check_alpha
+from polyhedge._support.warnings import Code
 from polyhedge.calibration import Calibrator, Radii, minimum_samples
 from polyhedge.calibration.labels import as_values, check_row_labels
 from polyhedge.data import Split, TimeSplit, as_indices
 from polyhedge.data.ordered import clock_for, in_order, in_time
 from polyhedge.data.splits import halve_rows
-from polyhedge.diagnostics import Code, Diagnostic, diagnostics_of_new_radii, diagnostics_of_size, row_hashes, seen_rows
+from polyhedge.diagnostics import Diagnostic, diagnostics_of_new_radii, diagnostics_of_size, row_hashes, seen_rows
 from polyhedge.distributed import distributed_radius
 from polyhedge.fitting import check_whole, generator, labels_of_groups, ordered, warn_of_level
 from polyhedge.model import Model, calibrated_radii

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cached_property
 from operator import methodcaller
-from typing import Any, Self
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
@@ -68,22 +68,8 @@ class Curvature(StrEnum):
     CONVEX = "convex"
 
 
-class _NamedParts:
-    """Refuses arguments without a name; a base class, so that the signature of its subclass is that of `__init__`."""
-
-    def __new__(cls, *given: Any, **parts: Any) -> Self:
-        if given:
-            raise TypeError(
-                f"A DecisionProblem is made of named parts, got {type(given[0]).__name__} without a name. Write "
-                "DecisionProblem(decision=z, cost=lambda z, u: ..., constraints=[...], n_outcomes=...). A "
-                "cvxpy.Problem does not say what is uncertain in it: hand over its variables and constraints, and the "
-                "cost as a function of the decision z and the outcome u."
-            )
-        return super().__new__(cls)
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
-class DecisionProblem(_NamedParts):
+class DecisionProblem:
     r"""Choose z in Z with cost g(z, u) when the outcome u is unknown.
 
     Parameters

@@ -21,7 +21,7 @@ __all__ = ["from_mps"]
 
 def from_mps(
     path: str | Path,
-    uncertain: Sequence[str] | Mapping[str, Sequence[str]],
+    uncertain: Sequence[str],
     *,
     name: str = "",
     max_bytes: int = MAX_MPS_BYTES,
@@ -33,15 +33,14 @@ def from_mps(
     path : the file; .mps, .mps.gz, or anything else that HiGHS reads.
     uncertain : names of columns or rows, one for each outcome
         A column: its cost per unit is the outcome, whatever the file says. A row: its right-hand side is the outcome,
-        and the row must hold for every outcome of the set; it must be an inequality with one side. Where a column and a
-        row are called alike: `{"columns": [...], "rows": [...]}`.
+        and the row must hold for every outcome of the set; it must be an inequality with one side.
     name : what to call the problem in reports; the name of the file if not given.
     max_bytes : how large the file may be, unpacked: a stranger's file should not take all memory.
 
     Notes
     -----
-    Decisions have the names of the columns, outcomes those in `uncertain`, in its order (columns first where it is a
-    dictionary). A model that is maximised becomes a cost: minus its objective.
+    Decisions have the names of the columns, outcomes those in `uncertain`, in its order. A model that is maximised
+    becomes a cost: minus its objective.
 
     Examples
     --------
@@ -65,7 +64,7 @@ def from_mps(
     (('oil', 'gas'), ('gas', 'demand'), ('demand',))
     """
     path, model = Path(path), read_mps(path, max_bytes)
-    columns, rows, names = _places(model, uncertain)
+    columns, rows = _places(model, uncertain)
     integers = np.flatnonzero(model.is_whole)
     is_all = len(integers) == len(model.columns)
     z = cp.Variable(len(model.columns), name="z", integer=is_all or ([tuple(integers)] if len(integers) else False))
@@ -74,53 +73,31 @@ def from_mps(
         cost=lambda z, u: _cost(model, columns, z, u),
         constraints=[*_sides(model.low, model.high, z), *_certain_rows(model, list(rows), z)],
         uncertain_constraints=(lambda z, u: _uncertain_rows(model, rows, z, u)) if rows else None,
-        n_outcomes=len(names),
+        n_outcomes=len(uncertain),
         name=name or path.name.partition(".")[0],
-        outcome_names=names,
+        outcome_names=tuple(uncertain),
         decision_names=tuple(model.columns),
         constraint_names=tuple(model.rows[k] for k in rows),
         source=Source(str(path), hashlib.sha256(path.read_bytes()).hexdigest()),
     )
 
 
-def _places(
-    model: MpsModel, uncertain: Sequence[str] | Mapping[str, Sequence[str]]
-) -> tuple[dict[int, int], dict[int, int], tuple[str, ...]]:
-    """Which outcome stands at which column, at which row, and what outcomes are called."""
-    if isinstance(uncertain, str) or not isinstance(uncertain, (Sequence, Mapping)) or not uncertain:
+def _places(model: MpsModel, uncertain: Sequence[str]) -> tuple[dict[int, int], dict[int, int]]:
+    """Which outcome stands at which column, and at which row."""
+    if isinstance(uncertain, str) or not isinstance(uncertain, Sequence) or not uncertain:
         raise ValueError(f"uncertain must be a list of names of columns or rows, got {uncertain!r}.")
-    if isinstance(uncertain, Mapping):
-        known = {"columns": model.columns, "rows": model.rows}
-        if not set(uncertain) <= set(known):
-            raise ValueError(f'uncertain must have the entries "columns" and "rows", got {listed(list(uncertain))}.')
-        pairs = [(kind, str(name)) for kind in known for name in uncertain.get(kind, ())]
-    else:
-        pairs = [(_kind(model, str(name)), str(name)) for name in uncertain]
     columns, rows = dict[int, int](), dict[int, int]()
-    for outcome, (kind, name) in enumerate(pairs):
-        own = model.columns if kind == "columns" else model.rows
-        if name not in own:
-            raise ValueError(f"There is no {kind[:-1]} {name!r}. The {kind} are: {listed(own)}.")
-        (columns if kind == "columns" else rows)[own.index(name)] = outcome
-    names = tuple(name for _, name in pairs)
-    if len(set(pairs)) < len(pairs):
-        raise ValueError(f"uncertain must name each column and row once, got {listed(names)}.")
-    alike = {name for name in names if names.count(name) > 1}
-    return columns, rows, tuple(f"{name} ({kind[:-1]})" if name in alike else name for kind, name in pairs)
-
-
-def _kind(model: MpsModel, name: str) -> str:
-    kinds = [kind for kind, own in (("columns", model.columns), ("rows", model.rows)) if name in own]
-    if len(kinds) == 1:
-        return kinds[0]
-    if not kinds:
-        raise ValueError(
-            f"There is neither a column nor a row {name!r}. The columns are: {listed(model.columns)}; the rows are: "
-            f"{listed(model.rows)}."
-        )
-    raise ValueError(
-        f'{name!r} is a column and a row. Say which is uncertain: {{"columns": [{name!r}]}} or {{"rows": [{name!r}]}}.'
-    )
+    for outcome, name in enumerate(uncertain):
+        found = [(own, at) for own, at in ((model.columns, columns), (model.rows, rows)) if name in own]
+        if len(found) != 1:
+            what = "both a column and a row: rename one in the file" if found else "neither a column nor a row"
+            names = f"The columns are: {listed(model.columns)}; the rows are: {listed(model.rows)}"
+            raise ValueError(f"{name!r} is {what}. {names}.")
+        own, at = found[0]
+        at[own.index(name)] = outcome
+    if len(columns) + len(rows) < len(uncertain):
+        raise ValueError(f"uncertain must name each column and row once, got {listed(list(uncertain))}.")
+    return columns, rows
 
 
 def _cost(model: MpsModel, uncertain: Mapping[int, int], z: Any, u: Any) -> Any:

@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from itertools import groupby
 
-from polyhedge.app.report import Block, Cell, Column, Heading, Points, Table, Text
+from polyhedge.app.report.page import Block, Cell, Column, Points, Table, Text
+from polyhedge_study.page_blocks import Heading
 
 __all__ = ["markdown_blocks"]
 

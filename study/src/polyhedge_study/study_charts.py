@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge.app.report import Block, Chart, draw
+from polyhedge.app.report.page import Block
+from polyhedge.app.report.pictures import draw
 from polyhedge.plots.style import BLUE, CYCLE, GREEN, GREY, ORANGE, RED, tidy
 from polyhedge_study.demo import compare, paint_sets
 from polyhedge_study.inside import Array
 from polyhedge_study.methods import GROUPS, METHODS, POLYHEDGE
+from polyhedge_study.page_blocks import Chart
 from polyhedge_study.sensitivity import SensitivityRow
 from polyhedge_study.study_figure import far_above
 from polyhedge_study.study_tables import TITLES

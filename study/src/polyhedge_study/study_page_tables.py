@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from polyhedge.app.report import Card, Cards, Cell, Column, Table
+from polyhedge.app.report.page import Card, Cards, Cell, Column, Table
 from polyhedge_study.methods import METHODS, POLYHEDGE
 from polyhedge_study.study_tables import SIGNIFICANT, TITLES, against_print, by_method, scale_of, tasks_of
 from polyhedge_study.study_words import SIMPLE, best_rival, share_below

@@ -11,22 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from polyhedge.app.report import (
-    Block,
-    Code,
-    Facts,
-    Figures,
-    Heading,
-    Missing,
-    Note,
-    Page,
-    Picture,
-    Section,
-    Text,
-    plotly_library,
-    write_page,
-)
+from polyhedge.app.report.page import Block, Code, Facts, Figures, Missing, Note, Page, Section, Text
+from polyhedge_study.inside import replace_file
 from polyhedge_study.markdown import markdown_blocks
+from polyhedge_study.page_blocks import Heading, Picture, plotly_library
 from polyhedge_study.sensitivity import SWEEPS, SensitivityRow
 from polyhedge_study.study import StudyRow
 from polyhedge_study.study_charts import bubble_chart, sensitivity_picture, set_picture
@@ -56,7 +44,9 @@ def write_study_report(folder: Path, out: Path | None = None, progress: Callable
     """
     if folder.is_dir() and not any(folder.glob("*.json")):
         raise FileNotFoundError(f"{folder} holds no results. Make some with: {_TABLES} --out {folder}")
-    return write_page(study_page(folder, progress), folder / "report.html" if out is None else out)
+    path = folder / "report.html" if out is None else out
+    replace_file(path, study_page(folder, progress).html().encode())
+    return path
 
 
 def study_page(folder: Path, progress: Callable[[str], None] | None = None) -> Page:
@@ -91,7 +81,8 @@ def study_page(folder: Path, progress: Callable[[str], None] | None = None) -> P
         "measured here and beside the printed figures."
     )
     closing = "Made by Polyhedge. This page needs no network."
-    return Page("Polyhedge: the paper's study", lead, _that_are_there(sections), closing=closing)
+    library = plotly_library() if figures else None
+    return Page("Polyhedge: the paper's study", lead, _that_are_there(sections), closing, library or "")
 
 
 def _that_are_there(sections: Sequence[Section]) -> list[Section]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
@@ -215,7 +214,12 @@ def read_problem(reference: str, uncertain: str | None = None) -> DecisionProble
     from polyhedge import problems
 
     if reference.endswith((".mps", ".mps.gz")):
-        return problems.from_mps(reference, _uncertain(reference, uncertain))
+        if not names_in(uncertain):
+            raise ValueError(
+                f"{reference} does not say what is uncertain in it. Name columns whose costs, and rows whose "
+                "right-hand sides are: --uncertain NAME,NAME"
+            )
+        return problems.from_mps(reference, names_in(uncertain))
     if uncertain is not None:
         raise ValueError(f"--uncertain is for MPS files, and {reference!r} says itself what is. Leave it out.")
     if ".py:" in reference:
@@ -225,23 +229,6 @@ def read_problem(reference: str, uncertain: str | None = None) -> DecisionProble
     if not Path(reference).is_file():
         raise FileNotFoundError(f"There is no file {reference}. Check the path.")
     return problems.from_toml(reference)
-
-
-def _uncertain(path: str, text: str | None) -> Any:
-    """Names of columns and rows, or a dictionary of them where a name is both."""
-    if not (text or "").strip():
-        raise ValueError(
-            f"{path} does not say what is uncertain in it. Name columns whose costs, and rows whose right-hand sides "
-            "are: --uncertain NAME,NAME"
-        )
-    if not str(text).lstrip().startswith("{"):
-        return names_in(str(text))
-    try:
-        return json.loads(str(text).replace("'", '"'))
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f'--uncertain must be NAME,NAME or {{"columns": [...], "rows": [...]}}, got {text!r}.'
-        ) from error
 
 
 @contextmanager

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from polyhedge._support.text import amount, with_unit
+from polyhedge._support.warnings import Code
 from polyhedge.app.report.page import Block, Card, Cards, Missing, Table, Text, frame_table
 from polyhedge.app.report.pictures import bound_picture
 from polyhedge.app.rows import Observed, TableRows
-from polyhedge.diagnostics import Code, is_about
+from polyhedge.diagnostics import is_about
 from polyhedge.estimator import RobustDecider
 from polyhedge.evaluation import Evaluation, Proportion, estimate
 from polyhedge.model import held_in_words

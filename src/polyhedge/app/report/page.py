@@ -6,24 +6,19 @@ in backticks is set as code.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import html
 import io
-import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from importlib import resources
 from itertools import groupby
 from numbers import Real
-from pathlib import Path
 from typing import Any, Protocol
 
-from polyhedge._support.files import replace_file
 from polyhedge._support.text import printable
 
 
@@ -60,17 +55,6 @@ class Text:
     def html(self) -> str:
         """A paragraph."""
         return f"<p>{inline(self.text)}</p>"
-
-
-@dataclass(frozen=True)
-class Heading:
-    """A heading within a section, the `text`."""
-
-    text: str
-
-    def html(self) -> str:
-        """A heading below those of the sections."""
-        return f"<h3>{inline(self.text)}</h3>"
 
 
 @dataclass(frozen=True)
@@ -209,13 +193,6 @@ class Table:
     rows: Sequence[Sequence[Cell]]
     note: str = ""
     sortable: bool = True
-
-    def __post_init__(self) -> None:
-        for position, row in enumerate(self.rows):
-            if len(row) != len(self.columns):
-                raise ValueError(
-                    f"Row {position} of the table {self.title!r} must have {len(self.columns)} cells, got {len(row)}."
-                )
 
     def html(self) -> str:
         """The table in a box of its own that scrolls where it is too wide."""
@@ -375,33 +352,6 @@ def _own_names(svg: str, prefix: str) -> str:
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A picture from a file with a caption, stored in the page.
-
-    Attributes
-    ----------
-    data : the bytes of the file.
-    caption : what it shows.
-    kind : "png" or "svg+xml".
-    wide : scrolls sideways on a phone instead of shrinking to a stamp.
-    """
-
-    data: bytes
-    caption: str
-    kind: str = "png"
-    wide: bool = False
-
-    def html(self) -> str:
-        """An image whose bytes are part of the page; as an image, an SVG file can run no script."""
-        data = base64.b64encode(self.data).decode()
-        image = f'<img alt="{escaped(self.caption)}" src="data:image/{self.kind};base64,{data}">'
-        if self.wide:
-            label = escaped(self.caption)
-            image = f'<div class="scroll sheet" tabindex="0" role="region" aria-label="{label}">{image}</div>'
-        return f"<figure>{image}<figcaption>{inline(self.caption)}</figcaption></figure>"
-
-
-@dataclass(frozen=True)
 class Figures:
     """Pictures, the `items`, side by side where there is room."""
 
@@ -410,56 +360,6 @@ class Figures:
     def html(self) -> str:
         """A grid that folds to one column on a phone."""
         return f'<div class="figures">{"".join(item.html() for item in self.items)}</div>'
-
-
-@dataclass(frozen=True)
-class Chart:
-    """A chart to hover over and zoom, drawn by Plotly.
-
-    Attributes
-    ----------
-    name : of the element; unique on the page.
-    data, layout : what Plotly calls so; colours of text and grid come from the page.
-    caption : what it shows.
-    """
-
-    name: str
-    data: Sequence[Mapping[str, Any]]
-    layout: Mapping[str, Any]
-    caption: str
-
-    def html(self) -> str:
-        """An empty box and the numbers; the page's script draws."""
-        return (
-            f'<figure><div class="chart" id="{escaped(self.name)}" data-source="{escaped(self.name)}-data" '
-            f'role="img" aria-label="{escaped(self.caption)}"></div><figcaption>{inline(self.caption)}</figcaption>'
-            f'<script type="application/json" id="{escaped(self.name)}-data">{self._json}</script></figure>'
-        )
-
-    @cached_property
-    def _json(self) -> str:
-        # NaN is not JSON, and a closing tag inside a string would end the script.
-        text = json.dumps(_finite({"data": list(self.data), "layout": dict(self.layout)}), allow_nan=False)
-        return text.replace("<", "\\u003c")
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return None
-    return value
-
-
-def plotly_library() -> str | None:
-    """The script of Plotly, or None where the package is not installed."""
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError:
-        return None
-    return str(get_plotlyjs()).replace("</script", "<\\/script")
 
 
 # The page
@@ -484,14 +384,18 @@ class Section:
         """What a link to it ends in."""
         return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-") or "section"
 
+    def html(self) -> str:
+        """The heading and the blocks."""
+        return f"<h2>{inline(self.title)}</h2>{''.join(block.html() for block in self.blocks)}"
+
 
 @dataclass(frozen=True)
 class Page:
-    """A page: a `title`, the `lead` below it, `sections` and a `closing` line.
+    """A page: a `title`, the `lead` below it, `sections`, a `closing` line and a script `library`, if blocks need one.
 
     Examples
     --------
-    >>> from polyhedge.app.report import Text
+    >>> from polyhedge.app.report.page import Text
     >>> page = Page("Loads", "What was <decided>", [Section("First", [Text("Hello")])])
     >>> "What was &lt;decided&gt;" in page.html(), "<p>Hello</p>" in page.html()
     (True, True)
@@ -501,15 +405,13 @@ class Page:
     lead: str
     sections: Sequence[Section]
     closing: str = ""
+    library: str = ""
 
     def html(self) -> str:
         """The whole page; nothing in it refers to anything outside."""
         sections = list(zip(self.sections, _distinct(section.anchor for section in self.sections), strict=True))
         links = "".join(f'<li><a href="#{anchor}">{inline(section.title)}</a></li>' for section, anchor in sections)
-        body = "".join(
-            f'<section id="{anchor}"><h2>{inline(section.title)}</h2>{_joined(section.blocks)}</section>'
-            for section, anchor in sections
-        )
+        body = "".join(f'<section id="{anchor}">{section.html()}</section>' for section, anchor in sections)
         return _PAGE.format(
             policy=html.escape(_POLICY),
             title=escaped(self.title),
@@ -519,34 +421,9 @@ class Page:
             links=links,
             body=body,
             closing=inline(self.closing),
-            library=self._library(),
+            library=f"<script>{self.library}</script>" if self.library else "",
             script=_asset("page.js"),
         )
-
-    def _library(self) -> str:
-        """Plotly, once, where some chart needs it."""
-        if not any(isinstance(block, Chart) for section in self.sections for block in _flat(section.blocks)):
-            return ""
-        library = plotly_library()
-        if library is None:
-            raise ImportError("Charts need plotly: pip install 'polyhedge[plot]'.")
-        return f"<script>{library}</script>"
-
-
-def write_page(page: Page, path: Path) -> Path:
-    """Write a `page` to a `path`; the file appears whole or not at all."""
-    replace_file(path, page.html().encode())
-    return path
-
-
-def _joined(blocks: Iterable[Block]) -> str:
-    return "".join(block.html() for block in blocks)
-
-
-def _flat(blocks: Iterable[Any]) -> Iterator[Any]:
-    for block in blocks:
-        yield block
-        yield from _flat(getattr(block, "items", ()) if not isinstance(getattr(block, "items", ()), dict) else ())
 
 
 def _distinct(names: Iterable[str]) -> Iterator[str]:
