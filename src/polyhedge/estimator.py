@@ -280,6 +280,10 @@ class RobustDecider(SettingsEstimator):
         with self._solving:
             return self._fitted("worst_outcomes").worst_outcomes(X, parameters, labels)
 
+    def scenarios(self, X: Any) -> Any:
+        """Equally likely scenarios of the outcome at each row of `X`, a frame (pandas) for a model of your own."""
+        return self._fitted("scenarios").scenarios(X)
+
     def frontier(self, n: int = 11) -> list[dict[str, Any]]:
         """Cross-validated bound and mean cost of the best rule at n cautions from 0 to 1, one dictionary each.
 
@@ -333,7 +337,7 @@ class RobustDecider(SettingsEstimator):
         found = []
         if not model.radii.is_grouped:  # how many groups of near-copies set a radius is not known here
             found = diagnostics_of_evaluation(model, summary.coverage, measured, model.radii.n)
-        return replace(summary, groups=groups, diagnostics=tuple(found))
+        return replace(summary, groups=groups, diagnostics=tuple(found), rows=measured)
 
     def measure(self, X: Any, Y: ArrayLike, *, parameters: Parameters = None, labels: Labels = None) -> RowMeasures:
         """Bound, constraints, realised cost and regret row by row, on rows `X`, `Y` that were not used for fitting.

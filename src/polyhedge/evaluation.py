@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
+from importlib import import_module
 from typing import Any, Self
 
 import numpy as np
@@ -107,6 +108,7 @@ class Evaluation:
     cost_unit : unit of the costs, where the problem says it.
     diagnostics : findings: coverage below the promise or notably above it, and an expected cost far from the
         realised one.
+    rows : bounds and costs row by row, which `plot` draws.
 
     Examples
     --------
@@ -140,6 +142,7 @@ class Evaluation:
     cost_unit: str = ""
     expected_cost: Estimate | None = None
     diagnostics: tuple[str, ...] = ()
+    rows: RowMeasures | None = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
         return "\n".join([*self.lines(), *self.diagnostics])
@@ -183,6 +186,15 @@ class Evaluation:
         columns = dict(zip(("value", *parts), np.array(rows, dtype=float).T, strict=True))
         return as_frame(columns, "pandas", list(numbers))
 
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the bound of each row against its realised cost, with the coverage as the title (matplotlib Axes)."""
+        if self.rows is None:
+            raise ValueError("Only the evaluation of RobustDecider.evaluate knows its rows, and can draw them.")
+        # Pictures are made from results, not the other way round: looked up when one is asked for.
+        drawn = import_module("polyhedge.plots").bounds_and_costs(self.rows, ax)
+        drawn.set_title(f"bound held in {100 * self.bound_held:.1f} % of rows, promised {100 * self.promised:.3g} %")
+        return drawn
+
     def _repr_html_(self) -> str:
         """The figures as a table."""
         shown = self.to_frame()
@@ -225,7 +237,7 @@ class GroupMeasure(Evaluation):
     coverage, bound_held, promise_held, without_bound, not_missed, constraints_held, nominal_constraints_held : as in
         `Evaluation`, with intervals that hold for all groups at once, in 95 % of cases (Bonferroni).
     worst_case_cost, premium, realised_cost, regret, over_nominal, expected_cost, cost_unit : as in `Evaluation`.
-    promised, n_unpromised, volume, n_undecided, constraints, groups, diagnostics : as in `Evaluation`.
+    promised, n_unpromised, volume, n_undecided, constraints, groups, diagnostics, rows : as in `Evaluation`.
     """
 
     label: str = ""
@@ -327,7 +339,7 @@ class RowMeasures:
     def among(self, rows: Indices, n: int) -> Self:
         """These measures at `rows` among `n` rows, the others of which could not be decided."""
         arrays: dict[str, Any] = {}
-        for name in (field.name for field in fields(self) if field.name not in _OF_ALL):
+        for name in (each.name for each in fields(self) if each.name not in _OF_ALL):
             own = getattr(self, name)
             arrays[name] = np.full((n, *own.shape[1:]), False if own.dtype == bool else np.nan)
             arrays[name][rows] = own

@@ -35,6 +35,7 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.problems.checks import check_outcomes
 from polyhedge.problems.parameters import ProblemParameter, from_columns, parameter_rows
 from polyhedge.regions import LearnedSet, RegionFamily, Regions, Work
+from polyhedge.regions.cost_guard import within_support
 from polyhedge.regions.family import DEFAULT_WORK
 from polyhedge.robust.threads import one_blas_thread
 from polyhedge.rows import Rows, check_features, check_rows, n_rows_of, one_row, unusable_numbers
@@ -345,6 +346,23 @@ class Model:
         rows = self.read(X, None, parameters, labels)
         values = np.zeros((len(decided), 0)) if rows.parameters is None else rows.parameters
         return self.family.worst_outcomes(rows.features, decided, values)
+
+    def scenarios(self, X: Any) -> Any:
+        """A frame (pandas) of the policy's scenarios at each row, a column an outcome."""
+        import pandas as pd
+
+        X = self.as_rows(X)
+        features = self.features(X)
+        possible = self.family.scenarios(features, self.family.predictor.predict(features))
+        if possible is None:
+            raise ValueError(
+                f'There are no scenarios: what decides is {self.family.made_of}. Fit with guarantee="cost" and no '
+                "policy of your own."
+            )
+        names, index = self.problem.outcome_names, self.labels(X).index
+        labels = range(n_rows_of(X)) if index is None else index
+        frames = [pd.DataFrame(within_support(self.problem, each), columns=list(names)) for each in possible]
+        return pd.concat(frames, keys=labels, names=["row", "scenario"])
 
     def region(self, x: Any, parameters: Mapping[Any, Any] | None = None, labels: Any = None) -> Region:
         """The region of one row."""

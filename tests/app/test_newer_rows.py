@@ -122,3 +122,25 @@ def test_outcomes_of_the_old_radius_are_named_where_the_file_is_replaced(folder:
         done = run(command, model, folder / "newer.csv", "--out", model)
         assert f"{model}.outcomes.db holds decisions and outcomes of another radius" in done.stderr
     assert "outcomes.db" not in run("refresh", model, folder / "newer.csv", "--out", folder / "out.polyhedge").stderr
+
+
+def test_a_backtest_on_the_command_line_is_that_of_python(folder: Path) -> None:
+    """The settings of the model file, on the rows in time order."""
+    given = (folder / "timed.polyhedge", folder / "history.csv", "--every", "20D")
+    done = run("backtest", *given, "--json", "--out", folder / "backtest.html")
+    assert done.exit_code == 0, done.output
+    frame = pd.read_csv(folder / "history.csv")
+    again = ph.load(folder / "timed.polyhedge")
+    tested = ph.backtest(again, frame[["a"]], frame[["demand"]], times=as_times(frame["day"]), every="20D")
+    told = json.loads(done.stdout)
+    assert told["coverage"]["value"] == float(tested.coverage)
+    assert [period["cost_bound"] for period in told["periods"]] == pytest.approx([p.cost_bound for p in tested.periods])
+    assert told["verdict"] == tested.verdict
+    assert tested.verdict in (folder / "backtest.html").read_text()
+
+
+def test_a_backtest_over_a_jump_says_that_the_promise_was_not_kept(folder: Path) -> None:
+    pd.concat([history(), history(160, 1, 30.0, "2025-01-01")]).to_csv(folder / "both.csv", index=False)
+    given = (folder / "timed.polyhedge", folder / "both.csv", "--every", "1M", "--start", "2025-01-01")
+    assert "Not kept" in run("backtest", *given).stdout
+    assert "Kept" in run("backtest", folder / "timed.polyhedge", folder / "history.csv", "--every", "1M").stdout

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import cvxpy as cp
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.linear_model import LinearRegression
 
@@ -122,3 +123,30 @@ def _without_residuals(path, target):
 def _saved(decider, folder):
     decider.save(folder / "model.polyhedge")
     return folder / "model.polyhedge"
+
+
+def test_scenarios_of_rows_are_predictions_with_residuals_and_plan_the_expected_cost() -> None:
+    """The frame that a model of one's own takes: the mean cost over it is what the policy expects."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(1, 2, size=(240, 2))
+    Y = 10 + X * (1 + 0.2 * rng.normal(size=(240, 2)))
+    decider = ph.RobustDecider(ph.problems.newsvendor([1.0, 1.0], [3.0, 2.0]), random_state=0).fit(X, Y)
+    frame = decider.scenarios(pd.DataFrame(X[:3], index=["a", "b", "c"]))
+    assert list(frame.columns) == list(decider.problem_.outcome_names)
+    assert list(dict.fromkeys(frame.index.get_level_values("row"))) == ["a", "b", "c"]
+    decided = decider.decide(X[:3])
+    for k, name in enumerate("abc"):
+        own = frame.loc[name].to_numpy()
+        costs = decider.problem_.evaluate(np.tile(decided.flat[k], (len(own), 1)), own)
+        assert costs.mean() == pytest.approx(decided.expected_cost[k], rel=1e-9)
+
+
+def test_scenarios_stay_within_the_known_support_and_sets_have_none() -> None:
+    rng = np.random.default_rng(1)
+    X = rng.uniform(size=(120, 1))
+    Y = rng.exponential(size=(120, 1))
+    problem = ph.problems.newsvendor([1.0], [3.0])
+    assert (ph.RobustDecider(problem, random_state=0).fit(X, Y).scenarios(X[:5]) >= 0).all(axis=None)
+    sets = ph.RobustDecider(problem, guarantee="outcome", learner=ph.learners.OneSidedBox(), random_state=0)
+    with pytest.raises(ValueError, match="There are no scenarios"):
+        sets.fit(X, Y).scenarios(X[:5])

@@ -294,3 +294,17 @@ def test_wrong_arguments_of_a_map_are_explained(two, arguments, message: str) ->
     decider, X, _ = two
     with pytest.raises(ValueError, match=message):
         ph.plots.decision_map(decider, X, **{"resolution": 3, **arguments})
+
+
+def test_an_evaluation_draws_each_bound_against_its_cost():
+    """As many crosses as rows that broke their bound, all above the line."""
+    X, Y = ph.data.make_synthetic(300, rng=np.random.default_rng(3))
+    problem = ph.problems.simplex_linear([0.0, 0.0])
+    decider = ph.RobustDecider(problem, learner=OneSidedBox(), alpha=0.3, random_state=0).fit(X[:200], Y[:200])
+    evaluation = decider.evaluate(X[200:], Y[200:])
+    held, broken = (dots.get_offsets() for dots in evaluation.plot().collections)
+    assert len(held) + len(broken) == 100
+    assert len(broken) == round(100 * (1 - evaluation.bound_held)) > 0
+    assert (broken[:, 1] > broken[:, 0]).all()
+    with pytest.raises(ValueError, match=r"RobustDecider\.evaluate"):
+        decider.measure(X[200:], Y[200:]).summary(0.3).plot()

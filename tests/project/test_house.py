@@ -103,6 +103,7 @@ DOORS = {
     "data/__init__.py": {"monitoring"},
     "decisions.py": {"robust"},
     "estimator.py": {"app"},
+    "evaluation.py": {"plots"},
     "monitoring/backtest.py": {"app", "estimator"},
     "plots/sets.py": {"app"},
     "sets/region.py": {"integrations"},
@@ -136,12 +137,12 @@ BUDGETS = {
     "robust": 3540,  # 3500 is the aim
     "learners": 5060,  # 4600 is the aim
     "planning": 4020,  # 3000 is the aim
-    "regions": 1070,  # 900 is the aim
+    "regions": 1085,  # 900 is the aim
     "calibration": 2060,  # 1900 is the aim
     "monitoring": 1450,
     "io": 1540,  # 1500 is the aim
-    "plots": 1200,  # 1000 is the aim
-    "app": 4190,  # 3800 is the aim
+    "plots": 1220,  # 1000 is the aim
+    "app": 4045,  # 3800 is the aim
     "distributed": 560,  # 600 is the aim
     "integrations": 130,
     "solvers": 2415,  # 2100 is the aim

@@ -86,6 +86,20 @@ class Backtest:
         """The period with the least coverage."""
         return min(self.periods, key=lambda period: np.nan_to_num(period.coverage, nan=np.inf))
 
+    @property
+    def verdict(self) -> str:
+        """Whether the promise was kept over this history, in a sentence; rows are taken for independent."""
+        coverage, promised = self.coverage, f"the promised {self.promised:.3g}"
+        if not coverage.n:
+            return "Nothing was promised: no row had a finite bound."
+        if coverage.high < self.promised:
+            follows = self.decider.model_.radii.follows_outcomes
+            advice = "" if follows else " Outcomes change: use Online calibration, or refresh between periods."
+            return f"Not kept: the interval lies below {promised}.{advice}"
+        if coverage.low > self.promised:
+            return f"Kept: the interval lies above {promised}, so that bounds could be lower."
+        return f"Kept: the interval holds {promised}, as far as {coverage.n} rows can tell."
+
     def __str__(self) -> str:
         bound, realised = (with_unit(head, self.cost_unit) for head in ("bound", "realised"))
         b, r = max(10, len(bound)), max(10, len(realised))
@@ -97,7 +111,7 @@ class Backtest:
         ]
         worst = f"worst period {self.worst.coverage:.3f} from {in_days(self.worst.start)}"
         covered = f"covered {self.coverage}{self._counted_held()}  (promised {self.promised:.3g})"
-        return "\n".join([*lines, f"{covered}; {worst}"])
+        return "\n".join([*lines, f"{covered}; {worst}", self.verdict])
 
     def __repr__(self) -> str:
         return f"<Backtest: {len(self.periods)} periods, covered {self.coverage}, promised {self.promised:.3g}>"
@@ -118,7 +132,7 @@ class Backtest:
         covered = f"Covered {self.coverage}{self._counted_held()}"
         shown = self.to_frame()
         shown.columns = [with_unit(name, self.cost_unit if name in _COSTS else None) for name in shown.columns]
-        return as_html(f"{covered}, promised {self.promised:.3g}. {worst}", shown)
+        return as_html(f"{covered}, promised {self.promised:.3g}. {worst} {self.verdict}", shown)
 
     def to_frame(self) -> Any:
         """One row a period (pandas)."""

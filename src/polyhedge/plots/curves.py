@@ -14,19 +14,23 @@ from polyhedge._support.validation import Array, check_alpha
 from polyhedge.calibration import conformal_radius, minimum_samples
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.estimator import RobustDecider
-from polyhedge.evaluation import estimate
-from polyhedge.plots.style import BLUE, GREEN, GREY, ORANGE, new_axes, tidy
+from polyhedge.evaluation import RowMeasures, estimate
+from polyhedge.plots.style import BLUE, GREEN, GREY, ORANGE, RED, new_axes, tidy
 from polyhedge.robust import decide_knowing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["CostCurve", "cost_coverage", "cost_curve"]
+__all__ = ["CostCurve", "bounds_and_costs", "cost_coverage", "cost_curve"]
 
 # Denser where promises are usually made.
 ALPHAS = (0.5, 0.4, 0.3, 0.25, 0.2, 0.15, 0.1, 0.075, 0.05, 0.025, 0.01)
 # The mean of 400 rows is known to a twentieth of their spread, finer than the curve is drawn.
 _MOST_ROWS = 400
+# Each dot is a line in the code of a page.
+_MOST_DOTS = 1500
+_KEPT: dict[str, Any] = {"s": 11, "color": BLUE, "alpha": 0.6, "linewidths": 0, "label": "bound held"}
+_BROKEN: dict[str, Any] = {"s": 22, "color": RED, "marker": "x", "linewidths": 1.1, "label": "bound broken"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,6 +159,30 @@ def cost_coverage(
     """
     curve = cost_curve(decider, X, Y, alphas, parameters=parameters, labels=labels)
     return draw_cost_curve(curve, decider.alpha_, new_axes(ax))
+
+
+def bounds_and_costs(measures: RowMeasures, ax: Axes | None = None) -> Axes:
+    """Draw the bound of each row against its realised cost: crosses above the line cost more than promised.
+
+    Parameters
+    ----------
+    measures : of rows that were not used for fitting, from `RobustDecider.measure`.
+    ax : matplotlib axes, new ones if None.
+    """
+    ax, is_shown = new_axes(ax), np.isfinite(measures.cost_bound) & np.isfinite(measures.realised)
+    x, y, held = measures.cost_bound[is_shown], measures.realised[is_shown], measures.held[is_shown]
+    if not len(x):
+        raise ValueError("No row has both a finite bound and a realised cost, so that there is nothing to draw.")
+    shown = evenly_chosen(len(x), _MOST_DOTS)
+    for is_kept, style in ((held, _KEPT), (~held, _BROKEN)):
+        dots = shown[is_kept[shown]]
+        ax.scatter(x[dots], y[dots], **style)
+    ends = [min(x.min(), y.min()), max(x.max(), y.max())]
+    ax.plot(ends, ends, color=GREY, linewidth=1.0, linestyle="--", label="cost equal to its bound")
+    ax.set_xlabel("cost bound, known before the outcome")
+    ax.set_ylabel("realised cost")
+    ax.legend(loc="best", fontsize=9, framealpha=0.6)
+    return tidy(ax)
 
 
 def draw_cost_curve(curve: CostCurve, alpha: float, ax: Axes) -> Axes:

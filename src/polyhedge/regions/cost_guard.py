@@ -9,6 +9,7 @@ it is open towards outcomes that cannot hurt this decision. It says nothing abou
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NoReturn, Self
 
@@ -103,6 +104,10 @@ class CostGuard(RegionFamily):
         if not isinstance(self.policy, SetPolicy):
             return super().moved(predictor)
         return replace(self, predictor=predictor, policy=replace(self.policy, sets=self.policy.sets.moved(predictor)))
+
+    def scenarios(self, features: Any, centers: Array) -> Iterable[Array] | None:
+        """The scenarios of the policy's residual distribution."""
+        return self.policy.outcomes(features, centers)
 
     def worst_outcomes(self, features: Any, decided: Decisions, values: Array) -> Array:
         """For each row (N, d) the most expensive outcome of the policy's distribution that keeps to its bound.
@@ -309,11 +314,15 @@ def costs_at(problem: DecisionProblem, z: Array, outcomes: Array, values: Array 
     return np.where(is_kept & np.isfinite(costs), costs, np.inf)
 
 
+def within_support(problem: DecisionProblem, outcomes: Array) -> Array:
+    """The outcomes, of (n, d), that the problem's known support allows."""
+    A, limit = problem.support_rows
+    return outcomes[(outcomes @ A.T <= limit + INSIDE * (1 + np.abs(limit))).all(axis=1)] if len(A) else outcomes
+
+
 def most_expensive_within(problem: DecisionProblem, z: Array, bound: float, outcomes: Array, values: Array) -> Array:
     """The most expensive (d,) of outcomes (n, d) at which the bound of this decision holds; NaN without one."""
-    A, limit = problem.support_rows
-    if len(A):
-        outcomes = outcomes[(outcomes @ A.T <= limit + INSIDE * (1 + np.abs(limit))).all(axis=1)]
+    outcomes = within_support(problem, outcomes)
     costs = costs_at(problem, z, outcomes, values) if len(outcomes) else np.zeros(0)
     costs = np.where(np.isfinite(costs) & (costs <= bound), costs, -np.inf)
     if not np.isfinite(costs).any():

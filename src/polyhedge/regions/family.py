@@ -11,7 +11,7 @@ to the tolerance that `polyhedge.model.calibrated_radii` adds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -161,6 +161,10 @@ class RegionFamily:
     def worst_outcomes(self, features: Any, decided: Decisions, values: Array) -> Array:
         """For each row (N, d) an outcome at which its decision costs what it may; NaN if none is known."""
         return decided.worst_outcome
+
+    def scenarios(self, features: Any, centers: Array) -> Iterable[Array] | None:
+        """Row by row the outcomes (n, d) that the policy holds possible; None if it does not say."""
+        return None
 
     @property
     def report(self) -> Any:

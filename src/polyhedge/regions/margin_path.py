@@ -21,6 +21,7 @@ Where the radius is infinite, more than a share alpha of calibration rows fell o
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
@@ -108,6 +109,10 @@ class MarginPath(RegionFamily):
     def refitted(self, predictor: Predictor, rows: Any, seed: int) -> MarginPath:
         """The path that newer rows develop."""
         return replace(self, predictor=predictor, policy=self.policy.refitted(rows, seed))
+
+    def scenarios(self, features: Any, centers: Array) -> Iterable[Array] | None:
+        """The scenarios of the policy's residual distribution."""
+        return self.policy.outcomes(features, centers)
 
     def worst_outcomes(self, features: Any, decided: Decisions, values: Array) -> Array:
         """For each row (N, d) the most expensive outcome of the distribution at which it keeps bound and constraints.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,7 +80,7 @@ def plain(value: Any) -> Any:
     import numpy as np
 
     if is_dataclass(value) and not isinstance(value, type):
-        return plain(asdict(value))
+        return plain({field.name: getattr(value, field.name) for field in fields(value) if field.repr})
     if isinstance(value, Mapping):
         return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, (np.ndarray, np.generic)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -254,6 +254,69 @@ def refresh(
     how += f", {left_out} left out in the gap" if left_out else ""
     text = f"{sizes['train']} train, {sizes['calibrate']} calibrate ({how})"
     _tell_radius(decider, before, table, rows, out, options.as_json, text, {"split": {**sizes, "left_out": left_out}})
+
+
+@command
+def backtest(
+    *,
+    model: ModelFile,
+    data: Annotated[Path, typer.Argument(help="History with outcomes: a CSV or Parquet file.")],
+    every: Annotated[str, typer.Option(help="Length of a period: rows, or with times such as 30D, 1M or 1Y.")],
+    time_column: Annotated[
+        str | None, typer.Option(help="Column with the time; by default that of the fit, else rows are in time order.")
+    ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(help="Row or time of the first period; by default after half of the rows."),
+    ] = None,
+    between: Annotated[str, typer.Option(help="Before each period: none, refresh or fit.")] = "none",
+    out: Annotated[Path | None, typer.Option(help="Page to write: coverage, bounds and costs over time.")] = None,
+    options: ModelTableOptions,
+) -> None:
+    """Replay history with the settings of a model: what would have been promised, and what came.
+
+    The first rows are fitted, the others are decided period by period with what was known before each. The verdict
+    compares the share of rows that kept to their bound with the promise.
+
+    Example: polyhedge backtest model.polyhedge history.csv --every 1M --time-column date
+    """
+    from polyhedge.app.cli.fit import outcome_frame
+    from polyhedge.calibration.labels import with_values
+    from polyhedge.monitoring.backtest import backtest as replay
+    from polyhedge.monitoring.backtest import in_days
+
+    page = None if out is None else check_writable(out)
+    decider, record = options.model_and_record(model)
+    clock = time_column or _time_column(decider, record)
+    record = replace(record, time_column=clock)
+    rows = options.rows_for(decider, record, options.table(data), with_times=clock is not None, with_copies=True)
+    if rows.labels is not None:
+        decider.set_params(calibration=with_values(decider.calibration, rows.labels))
+    outcomes = outcome_frame(decider.problem, rows.Y, record.schema.outcomes)
+    with _quietly(), progress("replaying"):
+        given = {"groups": rows.groups, "parameters": rows.parameters, "times": rows.times}
+        first = None if start is None else _number_or_text(start)
+        tested = replay(decider, rows.X, outcomes, every=_number_or_text(every), start=first, between=between, **given)
+    if page is not None:
+        tested.report(page, f"{data.name} by the settings of {model.name}")
+    if options.as_json:
+        periods = [replace(period, start=in_days(period.start)) for period in tested.periods]
+        figures = {"coverage": tested.coverage, "promised": tested.promised, "not_missed": tested.not_missed}
+        tell_json({**figures, "verdict": tested.verdict, "periods": periods, "page": page})
+        return
+    for line in str(tested).splitlines():
+        say(line)
+    warn(rows.warnings)
+    if page is not None:
+        say(f"Page: {page}")
+
+
+def _number_or_text(text: str) -> Any:
+    """A whole number of rows, a number in the unit of the times, or a text such as 30D."""
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
 
 
 def _time_column(decider: RobustDecider, record: FitRecord) -> str | None:

@@ -142,7 +142,7 @@ def backtest_report(backtest: Backtest, title: str = "Promise and reality over h
         f"without one; where these count as held, {float(backtest.not_missed):.3f} of all rows were not missed."
     )
     sections = [
-        Section("In short", [Cards(cards)]),
+        Section("In short", [Cards(cards), Text(backtest.verdict)]),
         Section("Coverage over time", _period_coverage(backtest)),
         Section("Bounds and costs over time", _period_costs(backtest)),
         Section("Period by period", [frame_table("Promise and reality", frame, note)]),

@@ -13,15 +13,12 @@ from polyhedge._support.validation import Array
 from polyhedge.app.report.page import Block, Drawing, Figures, Missing, Text, as_svg, frame_table, settings_for_pages
 from polyhedge.estimator import RobustDecider
 from polyhedge.evaluation import RowMeasures
-from polyhedge.plots import cost_curve, cost_directions, residual_set, sets_over_residuals
+from polyhedge.plots import bounds_and_costs, cost_curve, cost_directions, residual_set, sets_over_residuals
 from polyhedge.plots.curves import draw_cost_curve
 from polyhedge.plots.sets import most_uncertain, unit_of
-from polyhedge.plots.style import BLUE, GREY, RED, tidy
 
 __all__ = ["bound_picture", "curve_blocks", "draw", "set_pictures"]
 
-# Each dot is a line in the page's own code.
-_MOST_DOTS = 1500
 # One row of pictures.
 _MOST_PAIRS = 3
 
@@ -96,27 +93,12 @@ def set_pictures(decider: RobustDecider, X: Any, Y: Array, parameters: Mapping[A
 def bound_picture(rows: RowMeasures) -> list[Block]:
     """Bounds against realised costs: dots above the line cost more than promised."""
     finite = np.isfinite(rows.cost_bound) & np.isfinite(rows.realised)
-    x, y, broken = rows.cost_bound[finite], rows.realised[finite], ~rows.held[finite]
-    if len(x) < 2:
+    if finite.sum() < 2:
         return []
-
-    def paint(ax: Any) -> None:
-        step = max(len(x) // _MOST_DOTS, 1)
-        shown = np.arange(len(x)) % step == 0
-        ax.scatter(
-            x[~broken & shown], y[~broken & shown], s=11, color=BLUE, alpha=0.6, linewidths=0, label="bound held"
-        )
-        ax.scatter(
-            x[broken & shown], y[broken & shown], s=22, color=RED, marker="x", linewidths=1.1, label="bound broken"
-        )
-        ends = [min(x.min(), y.min()), max(x.max(), y.max())]
-        ax.plot(ends, ends, color=GREY, linewidth=1.0, linestyle="--", label="cost equal to its bound")
-        ax.set_xlabel("cost bound, known before the outcome")
-        ax.set_ylabel("realised cost")
-        tidy(ax)
-
-    caption = f"Each dot is a held-out row; {int(broken.sum())} of {len(x)} cost more than their bound."
-    return draw(paint, caption)
+    caption = (
+        f"Each dot is a held-out row; {int((~rows.held[finite]).sum())} of {finite.sum()} cost more than their bound."
+    )
+    return draw(lambda ax: bounds_and_costs(rows, ax), caption)
 
 
 def curve_blocks(
