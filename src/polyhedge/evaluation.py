@@ -162,7 +162,7 @@ class Evaluation:
             shares["not missed"] = f"{self.not_missed} of all rows: those without a bound count as held"
         if self.n_unpromised:
             shares["without promise"] = f"{self.n_unpromised} of the rows with a bound"
-        names = ("mean bound", "premium", "expected cost", "realised cost", "regret", "over nominal")
+        names = ("mean bound", "extra cost", "expected cost", "realised cost", "regret", "over nominal")
         costs = {name: getattr(self, field) for name, field in zip(names, _COSTS, strict=True)}
         shares |= {name: amount(cost, self.cost_unit) for name, cost in costs.items() if cost is not None}
         if self.volume is not None:

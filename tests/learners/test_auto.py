@@ -82,8 +82,8 @@ def test_the_choice_depends_on_the_learning_split_only():
 
 def test_detail_names_the_choice_and_the_premiums_it_was_made_by():
     winner, reason = chosen(NEWSVENDOR).detail.removeprefix("chose ").split(": ", 1)
-    assert reason.startswith("cross-fitted premiums: ")
-    premiums = dict(part.rsplit(" ", 1) for part in reason.removeprefix("cross-fitted premiums: ").split(", "))
+    assert reason.startswith("cross-validated extra costs: ")
+    premiums = dict(part.rsplit(" ", 1) for part in reason.removeprefix("cross-validated extra costs: ").split(", "))
     assert {"one-sided box", "smooth descent", "smooth descent + one-sided box"} <= set(premiums)
     assert winner in premiums
     assert float(premiums[winner]) <= float(premiums["one-sided box"])

@@ -208,7 +208,7 @@ def test_it_lowers_the_premium_where_contexts_differ_and_says_so(decider):
     plain = fitted(learner=replace(SHORT, spread=False))
     assert plain.spread_ is None
     assert decider.spread_ is not None
-    assert "scaled by a predicted spread: cross-fitted premium" in decider.learn_result_.detail
+    assert "scaled by a predicted spread: cross-validated extra cost" in decider.learn_result_.detail
     X, Y = uneven(2000, seed=9)
     assert decider.evaluate(X, Y).premium.value < 0.85 * plain.evaluate(X, Y).premium.value
 
@@ -284,7 +284,7 @@ def test_premiums_in_the_detail_refer_to_the_contexts_that_were_judged():
     result = ph.learners.PcaBox().learn(Samples(residuals, centers, problem, 0.1))
     scaled, spread = choose_spread(result, objective, X, complexity_penalty=0.0, seed=0)
     assert spread is not None
-    said = float(scaled.detail.partition("cross-fitted premium ")[2].partition(",")[0])
+    said = float(scaled.detail.partition("cross-validated extra cost ")[2].partition(",")[0])
     at_one_size = float(scaled.detail.partition("at one size ")[2])
     scored = np.unique(np.linspace(0, n - 1, 200).astype(int))
     nominal = ph.robust.decide_knowing(problem, centers[scored])[1].mean()
@@ -298,7 +298,7 @@ def test_two_complexity_penalties_must_be_saved(share, is_taken):
     """A complexity penalty for which two of them are this share of what a spread saves."""
     X, objective, result = sample()
     detail = choose_spread(result, objective, X, complexity_penalty=0.0, seed=0)[0].detail
-    scaled, plain = (float(detail.partition(f"{what} ")[2].partition(",")[0]) for what in ("premium", "at one size"))
+    scaled, plain = (float(detail.partition(f"{what} ")[2].partition(",")[0]) for what in ("extra cost", "at one size"))
     complexity_penalty = share * (1 - scaled / plain) * np.sqrt(objective.n) / 2
     assert (
         choose_spread(result, objective, X, complexity_penalty=complexity_penalty, seed=0)[1] is not None

@@ -239,7 +239,7 @@ class _CrossFit:
     def _reason(self, selection: Selection) -> str:
         scores, nominal = selection.scores, self._nominal
         least = min(scores, key=lambda name: scores[name])
-        words = "cross-fitted premiums: " + ", ".join(f"{name} {cost - nominal:.4g}" for name, cost in scores.items())
+        words = "cross-validated extra costs: " + ", ".join(f"{name} {cost - nominal:.4g}" for name, cost in scores.items())
         if scores[least] < scores[selection.chosen]:
             gap = selection.penalties[least] - selection.penalties[selection.chosen]
             words += f"; {least} would have to be lower by more than {gap:.3g}, "

@@ -240,7 +240,7 @@ def choose_spread(
         set=Polyhedron(shape.W, shape.b - radius(scales)),
         # A certificate is for all contexts.
         objective=cost(scales, np.arange(n) if np.isfinite(result.lower_bound) else contexts),
-        detail=f"{result.detail}; scaled by a predicted spread: cross-fitted premium "
+        detail=f"{result.detail}; scaled by a predicted spread: cross-validated extra cost "
         f"{selection.scores[selection.chosen] - nominal:.4g}, at one size {selection.scores[_ONE_SIZE] - nominal:.4g}",
     )
     return scaled, spread

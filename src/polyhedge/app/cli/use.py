@@ -176,7 +176,7 @@ def evaluate(
     say(f"{table.source}: {len(rows)} of {len(table)} rows used")
     tell_evaluation(seen)
     held = ", ".join(f"{share.value:.3f}" for share in shares)
-    say(f"by width         bound held in {held} of rows, from the fifth with the lowest premium to the highest")
+    say(f"by width         bound held in {held} of rows, from the fifth with the lowest extra cost to the highest")
     if by is not None:
         radii = decider.model_.radii
         is_promised = radii.promises_each_label and by in (read_from(radii), record.labels)
