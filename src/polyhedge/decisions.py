@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 
 from polyhedge._support.frames import as_frame, as_html, distinct_names
 from polyhedge._support.text import amount, counted, with_unit
-from polyhedge._support.tolerances import OPTIMAL
 from polyhedge._support.validation import Array, Indices
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.layout import Layout
 from polyhedge.sets import Shape
-from polyhedge.solvers.program import Status, status_at
+from polyhedge.solvers.program import Status
 
 
 @dataclass(frozen=True)
@@ -347,22 +346,8 @@ def joined(parts: Sequence[Decisions], rows: Sequence[Indices]) -> Decisions:
     return Decisions(**arrays, layout=parts[0].layout, detail=detail)
 
 
-def statuses(gaps: Array, sizes: Array) -> NDArray[np.object_]:
-    """The status of each context by its gap and the size of its costs, see `status_at`."""
-    status = all_optimal(len(gaps))
-    for i in np.flatnonzero(~(gaps <= OPTIMAL * sizes)):
-        status[i] = status_at(float(gaps[i]), float(sizes[i]))
-    return status
-
-
 def as_statuses(given: Any, n: int) -> NDArray[np.object_]:
-    """Statuses (n,) as members of `Status`: NumPy makes plain texts of them in `np.full` and in arrays of texts.
-
-    Examples
-    --------
-    >>> as_statuses(np.full(2, Status.FINISHED), 2)[0] is Status.FINISHED
-    True
-    """
+    """Statuses (n,) as members of `Status`: NumPy makes plain texts of them in `np.full` and in arrays of texts."""
     status = np.asarray(given, dtype=object)
     if status.shape != (n,):
         raise ValueError(f"status must be a polyhedge.Status for each of {n} rows, got shape {status.shape}.")

@@ -173,12 +173,11 @@ def diagnostics_of_evaluation(
     return [*found, *expected_cost_diagnostic(measured.expected, measured.realised, groups)]
 
 
-def categories(X: Any, rows: Indices | None = None) -> dict[str, Any]:
-    """The columns of a data frame that name kinds, at these rows or at all; none of an array."""
+def categories(X: Any) -> dict[str, Any]:
+    """The columns of a data frame that name kinds; none of an array."""
     frame = as_pandas(X)
     if not hasattr(frame, "select_dtypes"):
         return {}
-    frame = frame if rows is None else frame.iloc[rows]
     columns = ((str(name), frame.iloc[:, j]) for j, name in enumerate(frame.columns))  # names may stand twice
     return {name: column for name, column in columns if column.dtype.kind not in "fiucMm"}
 

@@ -207,22 +207,15 @@ class Evaluation:
 
     def _by_group(self) -> Any:
         """A row for each group (pandas), for a reader."""
-        costs = ["worst_case_cost", *(["expected_cost"] if self.expected_cost is not None else []), "realised_cost"]
-        rows = [
-            {
-                "n": group.coverage.n,
-                **{name: float(getattr(group.coverage, name, group.coverage)) for name in ("coverage", "low", "high")},
-                **{with_unit(name, self.cost_unit): _or_nan(getattr(group, name)) for name in costs},
-                "p_value": group.p_value,
-            }
-            for group in self.groups
-        ]
-        columns = {name: [row[name] for row in rows] for name in rows[0]}
+        shares = [group.coverage for group in self.groups]
+        columns: dict[str, Any] = {"n": [share.n for share in shares], "coverage": [float(share) for share in shares]}
+        columns |= {"low": [share.low for share in shares], "high": [share.high for share in shares]}
+        for name in ("worst_case_cost", "expected_cost", "realised_cost"):
+            costs = [getattr(group, name) for group in self.groups]
+            if getattr(self, name) is not None:
+                columns[with_unit(name, self.cost_unit)] = [np.nan if cost is None else float(cost) for cost in costs]
+        columns["p_value"] = [group.p_value for group in self.groups]
         return as_frame(columns, "pandas", [group.label for group in self.groups])
-
-
-def _or_nan(value: float | None) -> float:
-    return np.nan if value is None else float(value)
 
 
 @dataclass(frozen=True)
@@ -370,7 +363,7 @@ class RowMeasures:
             worst_case_cost=estimate(self.cost_bound[chosen]),
             premium=estimate(self.premium[chosen]),
             realised_cost=estimate(self.realised[chosen]),
-            expected_cost=_known(self.expected[chosen]),
+            expected_cost=estimate(self.expected[chosen]) if np.isfinite(self.expected[chosen]).any() else None,
             regret=estimate(self.regret[chosen], among=self.realised[chosen]),
             volume=volume,
             promised=1 - alpha,
@@ -392,11 +385,6 @@ class RowMeasures:
                 for k, name in enumerate(self.constraint_names)
             ),
         }
-
-
-def _known(expected: Array) -> Estimate | None:
-    """The mean of expected costs; None where nothing was expected."""
-    return estimate(expected) if np.isfinite(expected).any() else None
 
 
 def _of_constraint(violations: Array, level: float) -> tuple[Proportion, float]:

@@ -455,13 +455,7 @@ def scores_of(family: RegionFamily, rows: Rows, block: int = 262_144) -> Array:
 
 
 def held_in_words(alpha: float) -> str:
-    """How often a promise at this level holds, such as "held in 9 of 10".
-
-    Examples
-    --------
-    >>> held_in_words(0.1), held_in_words(0.05)
-    ('held in 9 of 10', 'held in 19 of 20')
-    """
+    """How often a promise at this level holds, such as "held in 9 of 10"."""
     share = 1 - Fraction(str(alpha))
     return f"held in {share.numerator} of {share.denominator}"
 

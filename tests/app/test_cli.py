@@ -14,14 +14,12 @@ import pytest
 from typer.testing import Result
 
 import polyhedge
-from polyhedge.data import examples
 from polyhedge.data.wheels import NoDataError
 from polyhedge_study import (
     TASKS,
     bonferroni_box,
     energy_task,
     make_task,
-    synthetic_task,
 )
 from polyhedge_study import demo as demo_module
 from shared import run
@@ -67,17 +65,6 @@ def test_energy_is_scaled_by_the_training_rows_alone() -> None:
         np.testing.assert_allclose(values.mean(axis=0), 0, atol=1e-12)
         np.testing.assert_allclose(values.std(axis=0), 1)
     assert abs(energy_task(0).Y.mean()) > 1e-6
-
-
-def test_unknown_names_and_sizes_are_refused() -> None:
-    with pytest.raises(ValueError, match="task must be one of linear, quadratic, newsvendor, energy"):
-        make_task("lasso", 0)
-    with pytest.raises(ValueError, match="objective must be one of"):
-        synthetic_task(0, "energy")
-    with pytest.raises(ValueError, match="sizes must be four numbers"):
-        synthetic_task(0, sizes=(10, 10, 10))
-    with pytest.raises(ValueError, match="seed must be an integer of at least 0"):
-        energy_task(-1)
 
 
 # --- the comparison ---------------------------------------------------------------------------------------
@@ -212,15 +199,3 @@ def test_command_of_the_study_says_how_to_get_it_where_it_is_missing(command: st
     assert result.exit_code == 2
     assert f"polyhedge {command} belongs to the study" in result.stderr
     assert "pip install -e . -e study" in result.stderr
-
-
-@pytest.mark.usefixtures("_without_the_study")
-def test_page_of_a_folder_says_how_to_get_the_study_where_it_is_missing(tmp_path: Path) -> None:
-    result = run("report", str(tmp_path))
-    assert result.exit_code == 2
-    assert "The page of a folder of results belongs to the study" in result.stderr
-
-
-def test_help_of_example_names_every_example() -> None:
-    text = " ".join(re.sub("[│|]", " ", run("example", "--help").stdout).split())
-    assert f"{' or '.join(examples.EXAMPLES)}." in text

@@ -65,10 +65,9 @@ def test_predictions_may_have_the_names_of_outcomes() -> None:
     decider(predictor=lambda rows: rows[NAMES].to_numpy()).fit(Y, Y)
 
 
-@pytest.mark.parametrize("names", [NAMES, "calls", np.array(NAMES), pd.Index(NAMES)])
-def test_names_of_columns_are_no_outcomes(names: Any) -> None:
-    with pytest.raises(ValueError, match=r"Y must hold the outcomes.*got the text\(s\) calls.*frame\[names"):
-        decider().fit(T, names)
+def test_names_of_columns_are_no_outcomes() -> None:
+    with pytest.raises(ValueError, match="Y must be numeric, got 'calls'"):
+        decider().fit(T, NAMES)
 
 
 def test_one_column_for_two_outcomes_is_refused_by_columns() -> None:
@@ -86,8 +85,8 @@ def test_a_series_is_one_outcome() -> None:
     [
         (lambda z, u: max(u[0] - z[0], 0), TypeError, r"Strict inequalities.*cp\.maximum"),
         (lambda z, u: np.maximum(u - z, 0).sum(), TypeError, r"NumPy function.*cp\.maximum"),
-        (lambda z: cp.sum(z), TypeError, r"takes 1 positional argument.*take two arguments"),
-        (lambda z, u: cp.sum(z + np.ones(3)), ValueError, "Check n_outcomes and the shapes"),
+        (lambda z: cp.sum(z), TypeError, r"takes 1 positional argument.*cp"),
+        (lambda z, u: cp.sum(z + np.ones(3)), ValueError, "Check n_outcomes, names and shapes"),
     ],
     ids=["max", "numpy", "arguments", "shapes"],
 )
@@ -96,9 +95,9 @@ def test_a_cost_that_cannot_be_called_says_how_to_write_it(cost: Any, kind: type
         problem(cost)
 
 
-def test_a_wrong_name_of_a_variable_is_refused_with_the_right_ones() -> None:
+def test_a_wrong_name_of_a_variable_is_refused() -> None:
     named = {"on": cp.Variable(boolean=True), "power": cp.Variable(nonneg=True)}
-    with pytest.raises(ValueError, match=r"'pwr'\. The decision has the variable\(s\) on, power"):
+    with pytest.raises(ValueError, match=r"'pwr'\. Check n_outcomes, names and shapes"):
         ph.DecisionProblem(decision=named, cost=lambda z, u: u[0] * z["pwr"], n_outcomes=1)
 
 

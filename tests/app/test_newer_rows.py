@@ -72,46 +72,6 @@ def test_newest_rows_calibrate_with_the_gap_of_the_fit_as_in_python(folder: Path
     assert (new.decide(frame).cost_bound == by_hand.decide(frame).cost_bound).all()
 
 
-def test_groups_and_copies_stay_in_one_half_and_count_once(folder: Path) -> None:
-    frame = pd.read_csv(folder / "newer.csv")
-    pd.concat([frame, frame]).to_csv(folder / "copies.csv", index=False)
-    told = refreshed(folder, "random.polyhedge", data="copies.csv")
-    assert [text for text in told["warnings"] if text.startswith("Copies: 160 rows")]
-    assert ph.load(folder / "out.polyhedge").details_["table"].n_groups == 80
-    # A model that counts copies once is refreshed on rows without any too.
-    told = refreshed(folder, "out.polyhedge", out="twice.polyhedge")
-    assert told["split"]["calibrate"] == 80
-    told = refreshed(folder, "random.polyhedge", "--group", "day")
-    assert ph.load(folder / "out.polyhedge").details_["table"].n_groups == 40
-
-
-@pytest.mark.parametrize(
-    ("model", "change", "said"),
-    [
-        ("timed", lambda frame: frame.drop(columns="day"), "has no column 'day'"),
-        (
-            "timed",
-            lambda frame: frame.head(2),
-            "needs at least 9 newer rows to calibrate and 2 to train with, got 1 and 1",
-        ),
-        (
-            "random",
-            lambda frame: frame.head(12),
-            "needs at least 9 newer rows to calibrate and 2 to train with, got 6 and 6",
-        ),
-        ("random", lambda frame: frame.assign(demand=np.nan), "No row of bad.csv can be used"),
-        ("random", lambda frame: frame.head(0), "no rows"),
-    ],
-)
-def test_rows_that_cannot_refresh_are_refused_in_one_line(folder: Path, model: str, change, said: str) -> None:
-    change(pd.read_csv(folder / "newer.csv")).to_csv(folder / "bad.csv", index=False)
-    done = run("refresh", folder / f"{model}.polyhedge", folder / "bad.csv", "--out", folder / "never.polyhedge")
-    assert done.exit_code == 2
-    assert said in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert not (folder / "never.polyhedge").exists()
-
-
 def test_outcomes_of_the_old_radius_are_named_where_the_file_is_replaced(folder: Path) -> None:
     model = folder / "replaced.polyhedge"
     model.write_bytes((folder / "timed.polyhedge").read_bytes())

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
-import logging
-import os
-import re
-import subprocess
 import sys
-import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +14,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import polyhedge as ph
-from polyhedge._support.progress import progress, tell
 from polyhedge.app import cli
 from polyhedge.app.cli.fit import LEARNERS
 from polyhedge.app.reading import read_table
@@ -144,25 +137,6 @@ def test_every_learner_has_a_name_on_the_command_line() -> None:
     assert ", ".join(LEARNERS) in " ".join(run("fit", "--help").stdout.replace("│", " ").split())
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (("--gap", "7D"), "--gap is about the time of rows.*Give --time-column"),
-        (("--starts", "1,2"), "--starts is about the time of rows.*Give --time-column"),
-        (("--time-column", "a", "--starts", "0,1", "--shares", "0.5,0.2,0.2,0.1"), "--starts and --shares both say"),
-        (("--time-column", "a", "--starts", "0"), "starts must be two times"),
-        (("--time-column", "a", "--starts", "0,1,0.5"), "held-out rows after these"),
-        (("--time-column", "a", "--starts", "2024-01-01,2024-02-01"), "Times must be numbers, or dates"),
-        (("--time-column", "a", "--gap", "7D"), "gap must be a number of at least 0 in the unit of the times"),
-        (("--time-column", "a", "--gap", "-1"), "gap must be at least 0"),
-    ],
-)
-def test_gap_and_starts_that_make_no_sense_are_refused(folder: Path, more: tuple[str, ...], said: str) -> None:
-    done = fit(folder, folder / "history.csv", "--predictor", "linear", *more, out="never.polyhedge")
-    assert done.exit_code == 2
-    assert re.search(said, " ".join(done.output.split()))
-
-
 # --- what a table may look like ---------------------------------------------------------------------------
 
 
@@ -269,60 +243,6 @@ def test_interrupt_is_exit_code_4(folder: Path, monkeypatch: pytest.MonkeyPatch)
 # --- evaluate, recalibrate, inspect -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("word", ["by-category:shop", "weighted:weight"])
-@pytest.mark.usefixtures("boxed")
-def test_what_calibration_asks_for_may_be_a_column_that_is_no_feature(folder: Path, tmp_path: Path, word: str) -> None:
-    rng, frame = np.random.default_rng(5), history(500)
-    frame["shop"] = rng.choice(["1", "7"], 500)
-    frame["weight"] = np.where(frame["shop"] == "7", 3.0, 1.0)
-    frame["id"] = [f"r{i}" for i in range(500)]
-    frame["left"] += np.where(frame["shop"] == "7", 1.0, 0.0) * rng.normal(size=500)
-    past, fresh = frame[:350], frame[350:].reset_index(drop=True)
-    past.to_csv(tmp_path / "past.csv", index=False)
-    fresh.to_csv(tmp_path / "fresh.csv", index=False)
-    model, features = tmp_path / "m.polyhedge", ("--features", "a,town")
-    problem = ("--problem", folder / "problem.toml")
-    done = fit(
-        tmp_path,
-        tmp_path / "past.csv",
-        *problem,
-        *features,
-        "--calibration",
-        word,
-        "--time-limit",
-        0,
-        out="m.polyhedge",
-    )
-    assert done.exit_code in (0, 4), done.output  # the learner may stop early
-    loaded, X = ph.load(model), fresh[["a", "town"]]
-    labels = fresh[word.partition(":")[2]].to_numpy()
-    decisions = tmp_path / "z.csv"
-    assert run("decide", model, tmp_path / "fresh.csv", "--out", decisions, "--key", "id").exit_code == 0
-    promised = loaded.decide(X, labels=labels)
-    np.testing.assert_allclose(pd.read_csv(decisions)["cost_bound"], promised.cost_bound, rtol=1e-9)
-    assert len(np.unique(promised.radii)) == 2 or word.startswith("weighted")  # the labels are in use
-    told = json.loads(run("evaluate", model, tmp_path / "fresh.csv", "--by", "shop", "--json").stdout)
-    assert told["all"]["coverage"]["value"] == loaded.evaluate(X, fresh[OUTCOMES], labels=labels).coverage.value
-    is_told = (
-        "promise is for each of these categories"
-        in run("evaluate", model, tmp_path / "fresh.csv", "--by", word.partition(":")[2]).stdout
-    )
-    assert is_told == word.startswith("by-category")
-    noted = json.loads(run("update", model, tmp_path / "fresh.csv", "--key", "id", "--json").stdout)
-    assert (noted["new"], noted["coverage"]) == (150, told["all"]["coverage"]["value"])
-    again = run("recalibrate", model, tmp_path / "fresh.csv", "--out", tmp_path / "n.polyhedge")
-    assert again.exit_code == 0, again.output
-    loaded.recalibrate(X, fresh[OUTCOMES], labels=labels)
-    np.testing.assert_array_equal(
-        ph.load(tmp_path / "n.polyhedge").decide(X[:9], labels=labels[:9]).radii,
-        loaded.decide(X[:9], labels=labels[:9]).radii,
-    )
-    fresh.drop(columns=word.partition(":")[2]).to_csv(tmp_path / "without.csv", index=False)
-    done = run("decide", model, tmp_path / "without.csv", "--out", decisions)
-    assert done.exit_code == 2
-    assert f"no column {word.partition(':')[2]!r}" in done.output
-
-
 def test_inspect_shows_what_any_model_file_holds_without_control_characters(folder: Path) -> None:
     decider = ph.load(folder / "model.polyhedge")
     out = folder / "shown.polyhedge"
@@ -332,19 +252,6 @@ def test_inspect_shows_what_any_model_file_holds_without_control_characters(fold
     done = CliRunner().invoke(cli.app, ["inspect", str(out)], color=True)  # otherwise the runner takes them out
     assert done.exit_code == 0
     assert r"coverage \x1b[2J0.9" in done.stdout
-
-
-@pytest.mark.usefixtures("boxed")
-def test_python_problem_is_given_by_reference(folder: Path) -> None:
-    code = folder / "my_problem.py"
-    code.write_text("import polyhedge as ph\nproblem = ph.problems.simplex_linear([-0.1, 0.0])\n")
-    done = fit(
-        folder, folder / "history.csv", "--problem", f"{code}:problem", "--outcomes", "left,right", out="p.polyhedge"
-    )
-    assert done.exit_code == 0, done.output
-    history(4).to_csv(folder / "new.csv", index=False)
-    code.unlink()
-    assert run("decide", folder / "p.polyhedge", folder / "new.csv", "--out", folder / "p.csv").exit_code == 0
 
 
 # --- comfort ----------------------------------------------------------------------------------------------
@@ -401,37 +308,3 @@ def test_examples_are_written_once_and_never_over_other_files(tmp_path: Path) ->
 
 def command_line(*arguments: object) -> list[str]:
     return [sys.executable, "-c", "from polyhedge.app.cli import main; main()", *map(str, arguments)]
-
-
-def test_piped_output_has_no_control_codes(folder: Path) -> None:
-    arguments = command_line("evaluate", folder / "model.polyhedge", folder / "history.csv")
-    done = subprocess.run(arguments, capture_output=True, env={**os.environ, "FORCE_COLOR": ""})
-    assert done.returncode == 0, done.stderr
-    assert b"\x1b" not in done.stdout + done.stderr
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize(("patience", "is_shown"), [(0.0, True), (60.0, False)])
-def test_bar_is_shown_on_a_terminal_and_only_after_a_while(
-    patience: float, is_shown: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("polyhedge._support.progress._PATIENCE", patience)
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    monkeypatch.setenv("TERM", "xterm-256color")
-    log = logging.getLogger("polyhedge.somewhere")
-    with progress("starting"):
-        for done in range(6):
-            tell(log, "counting", done, 6)
-            time.sleep(0.05)
-    assert ("counting" in sys.stderr.getvalue()) == is_shown  # type: ignore[attr-defined]
-    assert logging.getLogger("polyhedge").handlers == []
-
-
-def test_shell_completion_is_offered() -> None:
-    done = run("--show-completion", "bash")
-    assert "--install-completion" in run("--help").stdout
-    assert "Traceback" not in done.output

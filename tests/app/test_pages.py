@@ -282,12 +282,6 @@ def test_every_entry_of_the_study_pages_menu_leads_to_something(study: str) -> N
         assert anchor == "what-was-not-run" or re.search(r"<(p|table|figure|dl|div)\b", without_commands), anchor
 
 
-def test_no_page_is_written_of_a_folder_without_results(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"holds no results\. Make some with: polyhedge reproduce tables"):
-        write_study_report(tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_study_page_shows_curves_and_figures_that_are_there(results: Path, tmp_path: Path) -> None:
     for path in results.glob("study.*"):
         shutil.copy(path, tmp_path)
@@ -342,13 +336,6 @@ def test_report_of_a_model_writes_a_page_next_to_it(model: Path) -> None:
     assert_stands_alone(text)
     assert "Width &amp; height" in text
     assert "history.csv, 400 rows" in Seen(text).text
-
-
-def test_report_of_a_model_warns_where_it_has_seen_the_rows(model: Path, tmp_path: Path) -> None:
-    out = tmp_path / "page.html"
-    done = run("report", model, model.parent / "history.csv", "--out", out)
-    assert done.exit_code == 0, done.output
-    assert "Seen before" in Seen(out.read_text(encoding="utf-8")).text
 
 
 def test_near_copies_count_once_on_a_models_page(two: Any) -> None:

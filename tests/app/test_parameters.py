@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -106,62 +105,6 @@ def test_a_row_without_a_parameter_is_not_decided_and_says_why(folder: Path) -> 
     done = run("evaluate", folder / "m.polyhedge", folder / "gaps.csv")
     assert done.exit_code == 0
     assert "2 of 5 rows used" in done.stdout
-
-
-@pytest.mark.needs("matplotlib", "plotly")
-def test_pages_and_pictures_show_problems_with_parameters(folder: Path) -> None:
-    is_planned = folder.name.startswith("cost")
-    model, fresh = folder / "m.polyhedge", folder / "fresh.csv"
-    done = run("report", model, fresh)
-    assert done.exit_code == 0, done.output
-    page = (folder / "m.html").read_text()
-    assert ("planned cost" if is_planned else "tight in") in page
-    # The first row as it is decided, with what was known: the number and both columns.
-    frame = pd.read_csv(fresh)
-    expected = [f"{value:.4g}" for value in (0.5, *frame.loc[0, ["stock", "hours"]], in_python(folder, frame).z[0, 0])]
-    cells = re.findall(r"<td[^>]*>(.*?)</td>", page)
-    assert any(cells[k : k + 4] == expected for k in range(len(cells)))
-    for what in ("curve", "map") if is_planned else ("set", "curve", "map"):
-        done = run("plot", model, what, fresh, "--out", folder / f"{what}.png")
-        assert done.exit_code == 0, done.output
-
-
-@pytest.mark.parametrize(
-    ("given", "complaint"),
-    [
-        (["stock=nowhere"], "no column 'nowhere' with the values of the parameter stock"),
-        (["stok=3"], "The problem has no parameter 'stok'. It has"),
-        (["stock"], "must be given as NAME=COLUMN or NAME=NUMBER, got 'stock'"),
-        (["stock=1,2"], "has 1 entries, so it needs as many columns or numbers, got 2"),
-        (["price=7"], "price must be"),
-        (["price=1", "price=2"], "The parameter price is given twice"),
-    ],
-)
-def test_a_wrong_parameter_is_refused_in_words(folder: Path, given: list[str], complaint: str) -> None:
-    options = [part for text in given for part in ("--parameter", text)]
-    done = run("decide", folder / "m.polyhedge", folder / "fresh.csv", "--out", folder / "no.csv", *options)
-    assert done.exit_code == 2
-    assert complaint in " ".join(done.output.split())
-
-
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ('parameters = ["u"]', "must have different names, two are called u"),
-        ('parameters = ["s"]\nconstraints = ["s <= 3"]', "must restrict a decision or an outcome"),
-        ("parameters = { s = 3 }", r"parameters.s must be a table such as \{ lower = 0 \}, got 3"),
-        ("parameters = { s = { low = 3 } }", "parameters.s.low is not a key"),
-        ("parameters = { s = { lower = 3, upper = 2 } }", "lower must be at most its upper, got 3 and 2"),
-        ('parameters = ["s"]\nsupport = ["u <= s"]', 'names "s", which is no decision and no outcome'),
-        ('parameters = ["s"]\nconstraints = [{ decision = [1], at_most = "t" }]', "must be a finite number or a par"),
-        ('parameters = ["s"]', "parameters names 's', which neither the cost nor a constraint uses"),
-    ],
-)
-def test_mistakes_about_parameters_in_a_file_are_named(text: str, complaint: str, tmp_path: Path) -> None:
-    path = tmp_path / "problem.toml"
-    path.write_text(f'outcomes = ["u"]\ndecisions = ["z"]\ncost = "abs(u - z)"\n{text}\n')
-    with pytest.raises(ValueError, match=complaint):
-        ph.problems.from_toml(path)
 
 
 def test_a_parameter_with_several_entries_is_read_from_as_many_columns() -> None:

@@ -86,14 +86,6 @@ class TestSolver:
         assert done.exit_code == 2
         assert said in done.stderr
 
-    @pytest.mark.parametrize(
-        "command", ["fit", "decide", "evaluate", "recalibrate", "refresh", "update", "report", "plot"]
-    )
-    def test_every_command_that_decides_takes_it(self, command: str) -> None:
-        shown = run(command, "--help").stdout
-        assert "--solver NAME" in " ".join(shown.split())
-        assert "--solver-option" in shown
-
 
 class TestUnits:
     """Frames and files have plain names; what is read by people has units."""
@@ -115,16 +107,3 @@ class TestUnits:
             decisions.gap, decisions.layout, labels=decisions.labels, expected_cost=decisions.cost_bound,
         )  # fmt: skip
         assert "<th>expected_cost [EUR]</th>" in planned._repr_html_()
-
-    def test_backtests_show_them(self, folder: Path) -> None:
-        problem, history = ph.problems.from_toml(folder / "problem.toml"), pd.read_csv(folder / "history.csv")
-        decider = ph.RobustDecider(problem, learner=ph.learners.OneSidedBox(), random_state=0)
-        found = ph.backtest(decider, history[["a"]], history[["rolls"]], every=50)
-        assert "realised [EUR]" in str(found)
-        assert "<th>cost_bound [EUR]</th>" in found._repr_html_()
-        assert "cost_bound" in found.to_frame().columns
-
-    def test_problems_without_units_are_shown_as_ever(self) -> None:
-        decisions = ph.robust.decide(ph.problems.simplex_linear([0.0, 0.0]), ph.Box([1.0, 1.0]), 0.5, np.zeros((1, 2)))
-        assert "<th>z_1</th>" in decisions._repr_html_()
-        assert "[" not in str(decisions[0]).partition("costs")[2]

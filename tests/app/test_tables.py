@@ -104,18 +104,6 @@ def test_file_that_cannot_be_read_says_what_to_do(tmp_path: Path, text: str, mes
         read_table(written(tmp_path / "t.csv", text))
 
 
-def test_missing_file_and_bad_options_are_errors(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="There is no file"):
-        read_table(tmp_path / "nowhere.csv")
-    path = written(tmp_path / "t.csv", "a,b\n1,2\n")
-    with pytest.raises(ValueError, match="separator must be one character, got ', '"):
-        read_table(path, separator=", ")
-    with pytest.raises(ValueError, match="decimal sign must be"):
-        read_table(path, decimal="'")
-    with pytest.raises(ValueError, match=r"t.csv has no column 'c'. Its columns are: a, b"):
-        read_table(path).column("c")
-
-
 def test_columns_without_a_name_are_left_out_with_a_note(tmp_path: Path) -> None:
     table = read_table(written(tmp_path / "t.csv", ",a\n0,5\n1,6\n"))
     assert list(table.frame.columns) == ["a"]
@@ -140,13 +128,6 @@ def test_written_tables_read_back_in_their_order(rows: list[tuple[str, float]], 
         assert [p.name for p in Path(folder).iterdir()] == [path.name]
     assert text_of(back.frame["name"]).tolist() == names
     np.testing.assert_array_equal(values_of(back.frame["value"])[0], frame["value"])
-
-
-def test_table_is_written_as_csv_or_parquet_only(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"written as .csv or .parquet, got the name 'd.xlsx'"):
-        write_table(pd.DataFrame({"a": [1]}), tmp_path / "d.xlsx")
-    with pytest.raises(ValueError, match="is a folder"):
-        write_table(pd.DataFrame({"a": [1]}), tmp_path)
 
 
 # --- columns ----------------------------------------------------------------------------------------------
@@ -270,18 +251,6 @@ def test_which_part_a_group_is_in_does_not_depend_on_the_sizes_of_groups(
             [np.unique(groups[part]).tolist() for part in (split.train, split.learn, split.calibrate, split.held_out)]
         )
     assert parts_of_groups[0] == parts_of_groups[1]
-
-
-def test_shares_that_cannot_be_met_are_errors() -> None:
-    rng = np.random.default_rng(0)
-    with pytest.raises(ValueError, match="must be 4 numbers"):
-        partition_rows(10, (0.5, 0.5), rng=rng)
-    with pytest.raises(ValueError, match="learn and calibrate need a positive share"):
-        partition_rows(10, (0.5, 0.5, 0.0, 0.0), rng=rng)
-    with pytest.raises(ValueError, match=r"No rows are left for the .* part: 10 rows in 1 block"):
-        partition_rows(10, rng=rng, groups=["a"] * 10)
-    with pytest.raises(ValueError, match="groups must have one entry for each of the 10 rows"):
-        partition_rows(10, rng=rng, groups=["a"])
 
 
 # --- calibration by groups --------------------------------------------------------------------------------

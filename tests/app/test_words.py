@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import polyhedge as ph
-from polyhedge.app.report.facets import _limit_in_words, facets_in_words
+from polyhedge.app.report.facets import _binding, _limit_in_words, facets_in_words
 from shared import Given
 
 
@@ -57,6 +57,20 @@ def test_rows_without_a_decision_are_not_counted() -> None:
     decider = ph.RobustDecider(problem, "precomputed", learner=Given(ph.Box([1.0, 1.0])), random_state=0)
     decider.fit(centers, centers + rng.uniform(-1, 1, centers.shape))
     assert "tight in 100 %" in facets_in_words(decider, np.array([[5.0, 5.0], [-50.0, -50.0]]))[0]
+
+
+def test_a_facet_binds_where_moving_it_inwards_lowers_the_bound() -> None:
+    W = np.random.default_rng(2).normal(size=(6, 2))
+    shape, problem = ph.Polyhedron(np.vstack([W, -W]), np.zeros(12)), ph.problems.simplex_linear([0.0, 0.0])
+    decider = fitted(problem, shape)
+    model, rows = decider.model_, decider.model_.read(contexts())
+    placed = model.place(rows)
+    decided = placed.decide()
+    moved = [ph.Polyhedron(shape.W, 0.1 * np.eye(12)[k]) for k in range(12)]
+    slopes = problem.structure.pieces.directions(decided.flat)[:, 0]
+    reach = np.column_stack([one.support(slopes, decider.radius_) for one in (shape, *moved)])
+    binds = _binding(shape, model, rows, placed.radii, decided)
+    np.testing.assert_array_equal(binds, reach[:, 1:] < reach[:, :1] - 1e-6)
 
 
 @pytest.mark.parametrize("shape", [ph.Box([1.0, 1.0]), ph.Ball(2)], ids=["facets", "round"])

@@ -24,7 +24,6 @@ from polyhedge.calibration import (
     conformal_radius,
     grouped_radius,
 )
-from polyhedge.calibration.named import calibrator_named
 from polyhedge.fitting import prepared_calibrator
 from polyhedge.model import promise_of
 from polyhedge.rows import Rows
@@ -95,27 +94,6 @@ class TestRowLabels:
         for renew in (decider.recalibrate, decider.refresh):
             renew(X, Y * 2, labels=LABELS if kind == "labels" else WEIGHTS)
             assert (decider.decide(rows[0], labels=labels).cost_bound != bounds).all()
-
-    @pytest.mark.needs("matplotlib")
-    @pytest.mark.parametrize("kind", ["labels", "weights"])
-    @GUARANTEES
-    def test_pages_and_pictures_take_them(self, kind: str, guarantee: str, tmp_path: Path) -> None:
-        decider, labels = fitted(kind, guarantee), LABELS if kind == "labels" else WEIGHTS
-        page = tmp_path / "page.html"
-        decider.report(page, X, Y, labels=labels)
-        bound = decider.decide(X[:1], labels=labels[:1]).cost_bound[0]
-        assert f"{bound:.4g}" in page.read_text(encoding="utf-8")
-        curve = ph.plots.cost_curve(decider, X, Y, [0.2], labels=labels)
-        assert curve.own_bound == pytest.approx(decider.decide(X, labels=labels).cost_bound.mean())
-        spread = X + RNG.normal(size=X.shape)
-        ax = ph.plots.decision_map(decider, spread, resolution=3, labels=labels)
-        common = max("ab", key=LABELS.tolist().count)
-        assert (
-            ax.get_title(loc="left")
-            == f"held at: {f'label = {common}' if kind == 'labels' else f'weight = {np.median(WEIGHTS):.4g}'}"
-        )
-        if guarantee == "outcome":
-            assert ph.plots.regions(decider, X[0], labels=labels[:1]).get_xlabel() == "u_1"
 
     @pytest.mark.needs("pyarrow")
     def test_tables_name_the_column_that_holds_them(self, tmp_path: Path) -> None:
@@ -226,29 +204,6 @@ def test_categories_are_merged_by_how_many_groups_they_have() -> None:
 
 class TestWords:
     """An error says what must hold, what came and what to do."""
-
-    @pytest.mark.parametrize(
-        ("make", "said"),
-        [
-            (lambda: calibrator_named("recent:30D"), r"'recent:30D': half_life must be a number of rows .* got '30D'"),
-            (lambda: Recent("30D"), "Spans of time are not known here: count the rows"),  # type: ignore[arg-type]
-            (lambda: calibrator_named("online:fast"), r'step must be "auto" or a number above zero .* got \'fast\''),
-            (lambda: calibrator_named("this-model:half"), r"delta must lie strictly between 0 and 1, got 'half'"),
-            (
-                lambda: calibrator_named("weighted:kind").calibrate(
-                    np.arange(9.0), Rows(pd.DataFrame({"kind": ["a"] * 9})), 0.1
-                ),
-                r"Weights in the column 'kind' must be numbers.*could not convert.*Name a column of numbers",
-            ),
-            (
-                lambda: ByCategory(0, merged=("x", "y")).prepared(Rows(np.array([["a"], ["b"]])), 9, 0.1),
-                r"merged must name categories of 0, but none of x, y is among its values: a, b",
-            ),
-        ],
-    )
-    def test_wrong_settings_of_calibrators(self, make: Any, said: str) -> None:
-        with pytest.raises(ValueError, match=said):
-            make()
 
     def test_rows_weighed_by_their_age_without_an_order_of_time_are_warned_of(self) -> None:
         learner = ph.learners.OneSidedBox()

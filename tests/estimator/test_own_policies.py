@@ -227,31 +227,3 @@ def test_a_policy_that_takes_parameters_is_given_those_of_its_rows_and_its_bound
         costs = (new["price"] * decided.z).sum(axis=1) + 4 * np.maximum(Y[299:] - decided.z, 0.0).sum(axis=1)
         held.append((costs <= decided.cost_bound).mean())
     assert 0.848 < np.mean(held) < 0.952  # four standard errors
-
-
-def test_the_signature_says_whether_a_policy_takes_parameters():
-    seen = []
-
-    class Told:
-        def __call__(self, X, given):
-            seen.append({name: value.shape for name, value in given.items()})
-            given["room"][:] = 0.0  # what a policy does to its copy changes nothing
-            return np.full((len(X), 2), 0.5)
-
-    X, Y, given = room_rows(120, 3)
-
-    def fitted(policy):
-        return ph.RobustDecider(room_problem(), LinearRegression(), policy=policy).fit(X, Y, parameters=given)
-
-    assert np.isfinite(fitted(Told()).decide(X, parameters=given).cost_bound).all()
-    assert all(shapes == {"room": (n,), "price": (n, 2)} for shapes in seen for n in shapes["room"])
-    seen.clear()
-    fitted(lambda X, parameters=None: seen.append(parameters) or np.full((len(X), 2), 0.5))
-    assert all("room" in one for one in seen)
-    # Settings of the function's own stay its own, and estimators see X alone.
-    fitted(lambda X, size=0.5: np.full((len(X), 2), size))
-    fitted(FrozenEstimator(KNeighborsRegressor(3).fit(X, np.full((len(X), 2), 0.5))))
-    # Where the problem has no parameters, there are none to take.
-    seen.clear()
-    stock(policy=lambda X, parameters: seen.append(parameters) or np.full(len(X), 10.0)).fit(*demand())
-    assert all(one == {} for one in seen)

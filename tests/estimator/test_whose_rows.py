@@ -11,7 +11,6 @@ import cvxpy as cp
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 
 import polyhedge as ph
@@ -144,12 +143,6 @@ def test_keys_are_known_until_the_next_fit_and_no_longer() -> None:
     assert len(again.update(X[300:302], Y[300:302], keys=["mon", "tue"]).missed) == 2
 
 
-def test_bounds_in_a_table_of_decisions_are_refused_with_what_to_give() -> None:
-    follows = fitted()
-    with pytest.raises(ValueError, match="bounds must be the decisions, or the bounds on the costs, of these 3 rows"):
-        follows.update(X[:3], Y[:3], bounds=follows.decide(X[:3]).to_frame())
-
-
 @pytest.mark.parametrize("between", ["none", "refresh", "fit"])
 def test_a_backtest_takes_labels_and_weights_given_separately_as_it_takes_columns(between: str) -> None:
     table = X.assign(kind=X["clock"] % 2)
@@ -211,8 +204,3 @@ def test_rows_without_a_group_are_refused_also_in_a_column() -> None:
     for split, given in ((GroupSplit("group"), {}), ((0.5, 0.25, 0.25), {"groups": groups})):
         with pytest.raises(ValueError, match=r"4 row\(s\) have none, the first is row 0"):
             decider(split=split).fit(X.assign(group=groups), Y, **given)
-
-
-def test_a_log_of_a_decider_without_a_fit_says_what_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(NotFittedError, match="not fitted yet"):
-        ph.OutcomeLog(tmp_path / "log.db", decider())

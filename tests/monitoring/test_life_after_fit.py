@@ -304,25 +304,6 @@ class TestBacktest:
         found = ph.backtest(decider(), X, Y, every=every, start=start, times=days)
         assert [str(period.start)[:10] for period in found.periods] == begins
 
-    @pytest.mark.parametrize(
-        ("given", "message"),
-        [
-            ({"every": "1M", "start": "2024-08-31"}, "one of the first 28 days of a month.*got 2024-08-31"),
-            ({"every": "0M"}, "every must be above zero"),
-            ({"every": "1us"}, "makes .* periods, at most 100000 can be. Take longer ones"),
-            ({"every": 30}, "every must be a number with a unit, such as '7D'"),
-            (
-                {"every": "30D", "times": np.arange(400.0)},
-                "every must be a number of at least 0 in the unit of the times",
-            ),
-            ({"every": "30D", "times": np.arange(3)}, "one entry for each of the 400 rows"),
-        ],
-    )
-    def test_periods_that_cannot_be_are_refused(self, given: Any, message: str) -> None:
-        days = np.datetime64("2024-01-01") + np.arange(400)
-        with pytest.raises(ValueError, match=message):
-            ph.backtest(decider(), *rows(400), **{"times": days, **given})
-
 
 def test_codes_of_diagnostics_are_what_their_texts_begin_with() -> None:
     fitted = decider().fit(*rows(120))

@@ -112,22 +112,3 @@ def test_pages_take_frames_of_polars(plant, tmp_path):
     decider, X, Y = plant
     decider.report(tmp_path / "page.html", pl.from_pandas(X[:40]), pl.from_pandas(Y[:40]))
     assert "Bound held" in (tmp_path / "page.html").read_text(encoding="utf-8")
-
-
-def test_dollars_in_names_are_shown_and_not_read_as_mathematics():
-    X, Y = ph.data.make_synthetic(160, rng=np.random.default_rng(0))
-    odd = r"$\odd{$"
-    X = pd.DataFrame(X, columns=[odd, "b$", r"$c\$", "d"])
-    z = ph.problems.simplex_linear([0.0, 0.0])
-    problem = z.labelled(outcome_names=[f"{odd}1", f"{odd}2"], decision_names=[f"z {odd}", "other"])
-    decider = ph.RobustDecider(problem, predictor=None, learner=OneSidedBox(), random_state=0).fit(X, Y)
-    drawn = [
-        ph.plots.residual_set(decider, X, Y),
-        ph.plots.residual_pairs(decider, X, Y).flat[0],
-        ph.plots.regions({odd: decider, "twin": decider}, X.iloc[:1]),
-        ph.plots.decision_map(decider, X, features=(0, 1), resolution=4),
-        ph.plots.decision_map(decider, X, features=(2, 3), resolution=4, show=0),
-    ]
-    for ax in drawn:
-        ax.figure.canvas.draw()
-    assert drawn[3].get_xlabel() == r"\$\odd{\$"

@@ -300,22 +300,6 @@ def test_a_python_file_gives_its_problem_with_reference_and_digest(module):
     assert ph.problems.from_reference(f"{module}:problem").source.digest != before
 
 
-REFERENCES = {
-    "no name": ("mine.py", ValueError, r'given as "file.py:name"'),
-    "no Python": ("mine.txt:problem", ValueError, r'given as "file.py:name", got'),
-    "no file": ("other.py:problem", FileNotFoundError, r"There is no file"),
-    "nothing of that name": ("mine.py:missing", ValueError, r'"missing" in .* must be a DecisionProblem.*got nothing'),
-    "something else": ("mine.py:number", ValueError, r"got int"),
-}
-
-
-@pytest.mark.parametrize("name", REFERENCES)
-def test_references_that_lead_nowhere_say_why(name, module):
-    reference, error, message = REFERENCES[name]
-    with pytest.raises(error, match=message):
-        ph.problems.from_reference(f"{module.parent}/{reference}")
-
-
 class TestUnits:
     """What things are measured in is told, and changes nothing."""
 
@@ -344,18 +328,6 @@ units = { cost = "EUR", demand = "loaves" }
     def test_they_go_with_names_that_change(self, read):
         problem = read('kind = "newsvendor"\noverage = 1\nunderage = 4\nn_outcomes = 1\nunits = { u_1 = "loaves" }')
         assert problem.labelled(outcome_names=["bread"]).units == {"bread": "loaves"}
-
-    @pytest.mark.parametrize(
-        ("units", "said"),
-        [
-            ('{ price = "EUR" }', "units has 'price', but the names are: cost, demand, order"),
-            ("{ cost = 3 }", 'units must be texts by name, such as {"cost": "EUR"}'),
-            ('"EUR"', 'units must be texts by name, such as {"cost": "EUR"}'),
-        ],
-    )
-    def test_what_is_no_unit_is_refused(self, read, units, said):
-        with pytest.raises(ValueError, match=re.escape(said)):
-            read(self.BREAD.replace('{ cost = "EUR", demand = "loaves" }', units))
 
     def test_a_file_that_was_edited_is_checked(self, read):
         state = problem_to_data(read(self.BREAD)) | {"units": {"cost": ["EUR"]}}

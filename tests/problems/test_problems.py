@@ -275,25 +275,6 @@ class TestReadyMade:
         assert len(problem.support_rows[0]) == 2
         assert not len(newsvendor(1.0, 1.0, 2, nonnegative_demand=False).support_rows[0])
 
-    @pytest.mark.parametrize(
-        ("make", "message"),
-        [
-            (lambda: simplex_quadratic([0.0, 1.0], -1.0), "beta must be non-negative, got -1.0"),
-            (lambda: simplex_linear([[0.0, 1.0]]), r"c must have 1 dimension\(s\), got shape \(1, 2\)"),
-            (lambda: simplex_newsvendor([1.0, 2.0, 3.0], 1.0, 2), "overage must be a number or have 2 entries"),
-            (lambda: simplex_newsvendor(-1.0, 1.0, 2), "overage and underage must be non-negative"),
-            (lambda: portfolio([[1.0, 2.0], [0.0, 1.0]]), "covariance must be symmetric, got entries that differ by 2"),
-            (lambda: portfolio([[1e-9, 2e-9], [0.0, 1e-9]]), "covariance must be symmetric"),
-            (lambda: portfolio([[1.0, 2.0], [2.0, 1.0]]), "least eigenvalue is -1"),
-            (lambda: portfolio([[1e-10, 2e-10], [2e-10, 1e-10]]), "least eigenvalue is -1e-10"),
-            (lambda: portfolio(np.eye(2), upper=0.3), "feasible set of the decision problem is empty"),
-            (lambda: newsvendor(1.0, 1.0, 2, sizes=[1.0] * 3), "sizes must be a number or have 2 entries"),
-        ],
-    )
-    def test_wrong_numbers_are_named(self, make, message):
-        with pytest.raises(ValueError, match=message):
-            make()
-
 
 class TestMistakes:
     def test_a_callable_is_called_once_and_its_formula_kept(self):

@@ -624,6 +624,21 @@ class TestFiles:
             twin.decide(X[:8])
 
 
+def test_interpolated_problems_are_those_compiled_at_the_values():
+    problem, rng = with_parameters("times the outcome"), np.random.default_rng(4)
+    assert problem.lifted is None
+    assert problem.interpolated is not None
+    z, u = rng.uniform(size=(9, problem.n_decisions)), rng.normal(size=(9, 2))
+    for values in rng.uniform(0.1, 9.0, (4, 1)):
+        quick, slow = problem.at_values(values), problem.compiled_at(values)
+        np.testing.assert_allclose(quick.evaluate(z, u), slow.evaluate(z, u))
+        for part in ("Q", "q", "p", "c"):
+            np.testing.assert_allclose(getattr(quick.pieces, part), getattr(slow.pieces, part), atol=1e-12)
+        ours, theirs = quick.feasible.program, slow.feasible.program
+        for one, other in ((ours.c, theirs.c), (ours.b, theirs.b), (ours.A.toarray(), theirs.A.toarray())):
+            np.testing.assert_allclose(one, other, atol=1e-12)
+
+
 EMPTY = {
     "number": (cp.Parameter(name="s"), lambda s, z: cp.pos(s - z[0])),
     "integer": (cp.Parameter(2, name="s", integer=True), lambda s, z: cp.sum(cp.pos(s - z))),

@@ -129,23 +129,23 @@ def test_no_module_is_longer_than_a_reader_keeps_in_mind() -> None:
 
 
 BUDGETS = {
-    "": 3620,  # 2900 is the aim
+    "": 3580,  # 2900 is the aim
     "data": 1360,  # 900 is the aim
     "predictors": 2095,  # 1000 is the aim
-    "problems": 4660,  # 3900 is the aim
-    "sets": 1380,  # 1300 is the aim
+    "problems": 4500,  # 3900 is the aim
+    "sets": 1365,  # 1300 is the aim
     "robust": 3540,  # 3500 is the aim
     "learners": 5060,  # 4600 is the aim
     "planning": 4020,  # 3000 is the aim
     "regions": 1085,  # 900 is the aim
-    "calibration": 2060,  # 1900 is the aim
-    "monitoring": 1450,
+    "calibration": 2045,  # 1900 is the aim
+    "monitoring": 1445,
     "io": 1540,  # 1500 is the aim
-    "plots": 1220,  # 1000 is the aim
-    "app": 4045,  # 3800 is the aim
+    "plots": 1170,  # 1000 is the aim
+    "app": 3965,  # 3800 is the aim
     "distributed": 560,  # 600 is the aim
     "integrations": 130,
-    "solvers": 2415,  # 2100 is the aim
+    "solvers": 2330,  # 2100 is the aim
     "_support": 1410,  # 900 is the aim
 }
 """Lines of each package, "" being the modules at the top level: new code finds its room, or makes room."""

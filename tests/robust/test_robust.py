@@ -674,7 +674,7 @@ class TestSolvers:
         A[2, 1], A[4, 0] = A[2, 1] + 0.5, A[4, 0] * 2
         warm.change_costs(np.arange(4), c)
         warm.change_rhs(varying, b[varying])
-        warm.change_coefficients(np.array([2, 4]), np.array([1, 0]), np.array([A[2, 1], A[4, 0]]))
+        warm.change_entries(program.A.indptr[[2, 4]] + [1, 0], A[[2, 4], [1, 0]])
         fresh = LinearSolver(ConicProgram(c, sp.csr_array(A), b, program.cones, offset=1.0)).solve()
         assert warm.solve().value == pytest.approx(fresh.value)
 
@@ -683,18 +683,18 @@ class TestSolvers:
     @pytest.mark.parametrize("at_once", [True, False])
     def test_numbers_that_are_none_fail_and_once_they_are_some_again_the_program_is_solved(self, odd, at_once):
         program = random_program(np.random.default_rng(0), 4, 3)
-        rows, columns, usual = np.array([2, 2]), np.array([0, 1]), program.A.toarray()[2, :2]
+        entries, usual = program.A.indptr[2] + np.arange(2), program.A.toarray()[2, :2]
         wrong, limits = program.A.toarray(), program.b.copy()
         wrong[2, 0], limits[2] = odd, odd
         strange = ConicProgram(program.c, sp.csr_array(wrong), limits, program.cones, offset=1.0)
         warm = LinearSolver(strange if at_once else program, varying_rows=np.array([2]), scaling=Scaling.of(program))
         for _ in range(2):
             warm.change_rhs(np.array([2]), np.array([odd]))
-            warm.change_coefficients(rows, columns, np.array([odd, usual[1]]))
+            warm.change_entries(entries, np.array([odd, usual[1]]))
             if not np.isfinite(odd):
                 assert warm.solve().status is Status.FAILED
             warm.change_rhs(np.array([2]), program.b[[2]])
-            warm.change_coefficients(rows, columns, usual)
+            warm.change_entries(entries, usual)
             found = warm.solve()
             assert found.status is Status.OPTIMAL
             assert found.value == pytest.approx(LinearSolver(program).solve().value)

@@ -321,28 +321,6 @@ def test_ellipsoid_from_residuals_has_their_mean_and_covariance():
     assert np.sum(shape.scores(residuals) ** 2) == pytest.approx(49 * 3)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (
-            lambda: Ellipsoid([[1.0, 2.0], [2.0, 1.0]]),
-            r"positive definite, got the eigenvalues \[-1.0, 3.0\]",
-        ),
-        (lambda: Ellipsoid([[1.0, 1.0], [1.0, 1.0]]), "positive definite"),
-        (lambda: Ellipsoid([[1.0, 0.5], [0.0, 1.0]]), "must be symmetric, got entries that differ by 0.5"),
-        (lambda: Ellipsoid([[1.0, 0.5]]), r"square matrix, one row for each outcome, got \(1, 2\)"),
-        (lambda: Ellipsoid.from_residuals(np.zeros((2, 2))), "needs at least 3 residuals, got 2"),
-        (lambda: Ball(2, norm=3), "norm must be 1, 2 or inf"),
-        (lambda: Ball(0), "n_outcomes must be at least 1, got 0"),
-        (lambda: Ball(2, center=[1.0]), "center must have 2 entries"),
-        (lambda: Box([1.0, 0.0]), "positive half-width for each outcome"),
-    ],
-)
-def test_a_shape_says_what_is_wrong_with_its_arguments(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
-
-
 # --- regions ---------------------------------------------------------------------------------------------
 
 NONNEGATIVE = {"support_W": -np.eye(2), "support_h": np.zeros(2)}

@@ -16,9 +16,9 @@ import scipy.sparse as sp
 import polyhedge as ph
 from polyhedge.solvers import solve as solving
 from polyhedge.solvers.linear import LinearSolver
-from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status
+from polyhedge.solvers.program import Cone, ConicProgram, Scaling, Solution, Status
 from polyhedge.solvers.solve import solve_mixed_integer
-from polyhedge.solvers.verify import nothing_known
+from polyhedge.solvers.verify import Verifier, nothing_known
 
 S, CENTER = np.array([0.40146563960843423, 0.7979616523568944]), np.array([0.5732418255290075, 1.6465357605105235])
 W = np.array(
@@ -159,3 +159,37 @@ def test_multipliers_that_prove_nothing_set_no_units(
         found = solve_mixed_integer(program)
         if found.status is Status.OPTIMAL:
             assert found.value == pytest.approx(right.value, abs=1e-5)
+
+
+def coupled(rng: np.random.Generator) -> ConicProgram:
+    """Integers that share two rows with each other and with a continuous column."""
+    A = np.vstack([rng.uniform(1, 9, (2, 5)), np.eye(5), -np.eye(5)])
+    b = np.concatenate([[70.3, 90.7], np.full(5, 40.0), np.zeros(5)])
+    c = -rng.uniform(1, 9, 5)
+    return ConicProgram(c, sp.csr_array(A), b, (Cone("nonneg", 12),), integer=np.arange(4))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_integers_of_an_answer_are_integers_to_the_last_bit(seed: int) -> None:
+    program = coupled(np.random.default_rng(seed))
+    found = solve_mixed_integer(program)
+    assert found.status is Status.OPTIMAL
+    np.testing.assert_array_equal(found.x[:4], np.round(found.x[:4]))
+    verifier = Verifier(program, Scaling.of(program))
+    near = verifier.verify_integer(program, found.x + 1e-9 * (np.arange(5) < 4), 0.0, found.size)
+    np.testing.assert_array_equal(near.x, found.x)
+    assert near.value == program.value(found.x)
+    far = verifier.verify_integer(program, found.x - 0.2 * (np.arange(5) < 4), 0.0, found.size)
+    assert far.status is Status.FAILED
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_not_verified_is_the_optimum_or_nothing(seed: int) -> None:
+    program = replace(coupled(np.random.default_rng(seed)), integer=np.zeros(0, dtype=np.int64))
+    solver = LinearSolver(program)
+    point = solver.unverified()
+    assert point is not None
+    assert program.value(point) == pytest.approx(solver.solve().value)
+    empty, endless = program.b - 99.0 * (np.arange(12) == 2), np.full(12, np.inf)
+    assert LinearSolver(replace(program, b=empty)).unverified() is None
+    assert LinearSolver(replace(program, b=endless)).unverified() is None

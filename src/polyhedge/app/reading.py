@@ -302,15 +302,6 @@ def write_table(frame: Any, path: str | Path, *, raw: bool = False) -> None:
 
     In a CSV file an apostrophe stands in front of texts that a spreadsheet would run as formulas, unless they are
     wanted `raw`; `read_table` takes it away again. Numbers are never changed.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> import pandas as pd
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_table(pd.DataFrame({"a": [2, 1]}), Path(folder) / "a.csv")
-    ...     (Path(folder) / "a.csv").read_text()
-    'a\n2\n1\n'
     """
     path = check_target(path)
     if path.suffix.lower() in _PARQUET:
@@ -354,13 +345,7 @@ def csv_text(frame: Any, *, raw: bool = False) -> str:
 
 
 def neutralised(text: str) -> str:
-    """The text with an apostrophe in front if a spreadsheet would take it for a formula; numbers are none.
-
-    Examples
-    --------
-    >>> neutralised("=HYPERLINK(1)"), neutralised("-1.5e3"), neutralised("'@x"), neutralised("it's")
-    ("'=HYPERLINK(1)", '-1.5e3', "''@x", "it's")
-    """
+    """The text with an apostrophe in front if a spreadsheet would take it for a formula; numbers are none."""
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
 
 

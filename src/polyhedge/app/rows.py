@@ -152,15 +152,7 @@ def table_rows(
 
 
 def plain_columns(table: Table, names: Sequence[str], categories: Sequence[str] = ()) -> Any:
-    """Columns of a table with texts of numbers as numbers; `categories` are of pandas' categorical type.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> table = Table(pd.DataFrame({"a": ["1.5", None], "b": ["x", "2"]}), "t.csv")
-    >>> plain_columns(table, ["a", "b"])["a"].tolist()
-    [1.5, nan]
-    """
+    """Columns of a table with texts of numbers as numbers; `categories` are of pandas' categorical type."""
     table.check_columns(names)
     frame = table.frame[list(names)].copy()
     for name in names:
@@ -202,15 +194,7 @@ def check_solvable(problem: DecisionProblem, rows: TableRows) -> None:
 
 
 def times_of(table: Table, name: str) -> NDArray[Any]:
-    """The time of each row, a number or a date (datetime64); NaN or NaT if it is missing.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> table = Table(pd.DataFrame({"day": ["2024-01-02", "2024-01-01"]}), "history.csv")
-    >>> times_of(table, "day").argsort()
-    array([1, 0])
-    """
+    """The time of each row, a number or a date (datetime64); NaN or NaT if it is missing."""
     raw = table.column(name)
     values, is_text = values_of(raw)
     if not is_text.any():
@@ -278,13 +262,7 @@ def labels_column(calibrator: Any, table: Table, features: Sequence[str], outcom
 
 
 def read_sources(texts: Sequence[str]) -> Sources:
-    """Sources from texts such as "stock=on_hand" (a column), "stock=12" (a number) or "caps=cap_a,cap_b".
-
-    Examples
-    --------
-    >>> read_sources(["stock=on hand", "caps=3,4.5"])
-    {'stock': ('on hand',), 'caps': (3.0, 4.5)}
-    """
+    """Sources from texts such as "stock=on_hand" (a column), "stock=12" (a number) or "caps=cap_a,cap_b"."""
     sources: dict[str, tuple[Any, ...]] = {}
     for text in texts:
         name, equals, given = (part.strip() for part in text.partition("="))

@@ -57,13 +57,7 @@ class RowLabels:
 
 
 def as_values(given: Any) -> NDArray[Any]:
-    """One value a row as an array, each of its own kind.
-
-    Examples
-    --------
-    >>> as_values(["a", None, 1.0]).tolist(), as_values([1, 2]).dtype.kind
-    (['a', None, 1.0], 'i')
-    """
+    """One value a row as an array, each of its own kind."""
     array = np.asarray(given)
     if array.dtype.kind not in "US" or isinstance(given, np.ndarray):
         return array

@@ -37,13 +37,7 @@ def _number(text: str) -> Any:
 
 
 def calibrator_named(text: str) -> Calibrator:
-    """The calibrator of these words.
-
-    Examples
-    --------
-    >>> calibrator_named("by-category:store"), calibrator_named("online")
-    (ByCategory(column='store', otherwise='refuse', merged=()), Online(step='auto', window=None, follow='level'))
-    """
+    """The calibrator of these words."""
     name, _, more = text.partition(":")
     make, allowed, needed = _MAKERS.get(name, (None, "", False))
     if make is None or (needed and not more) or (more and not allowed):

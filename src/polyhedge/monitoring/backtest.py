@@ -375,11 +375,5 @@ class _InForce(Radii):
 
 
 def in_days(start: Any) -> str:
-    """A date without the hours that are all zero.
-
-    Examples
-    --------
-    >>> in_days("2024-05-01T00:00:00.000000"), in_days(12)
-    ('2024-05-01', '12')
-    """
+    """A date without the hours that are all zero."""
     return str(start).partition("T00:00")[0].removesuffix(" 00:00:00")

@@ -229,7 +229,8 @@ class _Programs:
         self.solver.change_rhs(self.rows, -changed[:, 0])
         if not len(self.entries):
             return self.solver.solve()
-        return self.solver.solve_with(self.entries, changed[:, 1:][self.moving])
+        self.solver.change_entries(self.entries, changed[:, 1:][self.moving])
+        return self.solver.solve_cold()
 
     def _set_up(self) -> None:
         """The program at the reference, with room for every number that a row can change."""

@@ -296,7 +296,8 @@ class _EntriesChange(_Program):
             return super()._solve(center, scale)
         if isinstance(self.solver, LinearSolver):
             self.solver.program.c[:], self.solver.program.b[:] = whole.c, whole.b
-            solution = self.solver.solve_with(np.arange(whole.A.nnz), whole.A.data)
+            self.solver.change_entries(np.arange(whole.A.nnz), whole.A.data)
+            solution = self.solver.solve_cold()
         else:
             solution = self.solver.solve(whole)
         return super()._solve(center, scale) if solution.status is Status.UNBOUNDED else solution

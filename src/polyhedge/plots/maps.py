@@ -66,8 +66,12 @@ def decision_map(
     >>> ax.get_xlabel()
     'feature 1'
     """
-    resolution = check_count(resolution, "resolution", minimum=2)
-    X = as_pandas(X)
+    import pandas as pd
+
+    resolution, X = check_count(resolution, "resolution", minimum=2), as_pandas(X)
+    is_array = not hasattr(X, "iloc")
+    if is_array:
+        X = pd.DataFrame(np.asarray(X)).rename(columns=lambda k: f"feature {k + 1}")
     columns = [_column(X, feature) for feature in features]
     if columns[0] == columns[1]:
         raise ValueError(f"features must be two different columns, got {features!r}.")
@@ -75,7 +79,8 @@ def decision_map(
     grid = _grid(X, columns, first, second)
     typical = _typical_parameters(decider, X, parameters)
     own = _typical_label(decider, labels)
-    decisions = decider.model_.decide(grid, typical, labels=next(([value] * len(grid) for value in own.values()), None))
+    rows = grid.to_numpy() if is_array else grid
+    decisions = decider.model_.decide(rows, typical, labels=next(([value] * len(grid) for value in own.values()), None))
     ax = new_axes(ax)
     _paint(ax, first, second, decisions, show, list(decider.problem_.decision_names))
     ax.scatter(_values(X, columns[0]), _values(X, columns[1]), s=5, color=GREY, alpha=0.45, linewidths=0, zorder=3)
@@ -109,31 +114,21 @@ def _typical_label(decider: RobustDecider, labels: Any) -> dict[str, Any]:
 
 def _set_axis(axis: Any, set_limits: Any, values: Array, X: Any, column: int) -> None:
     """Name an axis and end it where the grid ends; a feature of two values has two ticks, between which nothing is."""
-    axis.set_label_text(plain(_name_of(X, column)))
+    axis.set_label_text(plain(str(X.columns[column])))
     if len(values) > _FEW:
         set_limits(values[0], values[-1])
         return
     margin = (values[1] - values[0]) / 2
     set_limits(values[0] - margin, values[1] + margin)
-    axis.set_ticks(values, ["no", "yes"] if _is_boolean(X, column) else [f"{value:g}" for value in values])
-
-
-def _name_of(X: Any, column: int) -> str:
-    return str(X.columns[column]) if hasattr(X, "columns") else f"feature {column + 1}"
-
-
-def _is_boolean(X: Any, column: int) -> bool:
-    dtype = X.dtypes.iloc[column] if hasattr(X, "iloc") else np.asarray(X).dtype
-    return bool(dtype.kind == "b")
+    axis.set_ticks(values, ["no", "yes"] if X.dtypes.iloc[column].kind == "b" else [f"{value:g}" for value in values])
 
 
 def _held(X: Any, columns: list[int], parameters: Mapping[str, Array], labels: Mapping[str, Any]) -> str:
     """Where the other features and the problem's parameters are held, in words."""
-    others = [k for k in range(X.shape[1]) if k not in columns]
-    values = [_typical(X.iloc[:, k]) if hasattr(X, "iloc") else np.nanmedian(np.asarray(X)[:, k]) for k in others]
+    others = [(X.columns[k], _typical(X.iloc[:, k])) for k in range(X.shape[1]) if k not in columns]
     # A parameter of several entries has no room here.
     known = {name: float(value) for name, value in parameters.items() if not value.ndim}
-    held = [*known.items(), *labels.items(), *zip((_name_of(X, k) for k in others), values, strict=True)]
+    held = [*known.items(), *labels.items(), *others]
     shown = [
         f"{name} = {value:.4g}" if isinstance(value, (float, np.floating)) else f"{name} = {value}"
         for name, value in held[:_MOST_HELD]
@@ -196,47 +191,38 @@ def _paint_classes(ax: Axes, first: Array, second: Array, classes: NDArray[np.in
 
 
 def _column(X: Any, feature: int | str) -> int:
-    n = X.shape[1]
+    names = list(X.columns)
     if isinstance(feature, str):
-        if not hasattr(X, "columns") or feature not in list(X.columns):
-            known = ", ".join(map(str, X.columns)) if hasattr(X, "columns") else "columns by position only"
-            raise ValueError(f"There is no feature {feature!r}. Choose from: {known}.")
-        return list(X.columns).index(feature)
-    if not 0 <= feature < n:
-        raise ValueError(f"features must lie between 0 and {n - 1}, got {feature}.")
+        if feature not in names:
+            raise ValueError(f"There is no feature {feature!r}. Choose from: {', '.join(map(str, names))}.")
+        return names.index(feature)
+    if not 0 <= feature < len(names):
+        raise ValueError(f"features must lie between 0 and {len(names) - 1}, got {feature}.")
     return int(feature)
 
 
 def _values(X: Any, column: int) -> Array:
-    values = X.iloc[:, column].to_numpy() if hasattr(X, "iloc") else np.asarray(X)[:, column]
     try:
-        return np.asarray(values, dtype=np.float64)
+        return np.asarray(X.iloc[:, column].to_numpy(), dtype=np.float64)
     except (TypeError, ValueError) as error:
-        name = X.columns[column] if hasattr(X, "columns") else column
+        name = X.columns[column]
         raise ValueError(f"Feature {name!r} is not numeric, so it has no axis. Choose two numeric features.") from error
 
 
 def _range(values: Array, resolution: int) -> Array:
-    if not np.isfinite(values).any():
-        raise ValueError("A feature of the map has no values, so there is nothing to draw. Choose another.")
-    low, high = float(np.nanmin(values)), float(np.nanmax(values))
-    if low == high:
-        raise ValueError("A feature of the map has only one value, so there is nothing to draw. Choose another.")
     distinct = np.unique(values[np.isfinite(values)])
-    return distinct if len(distinct) <= _FEW else np.linspace(low, high, resolution)
+    if len(distinct) < 2:
+        raise ValueError("A feature of the map must have two values or more. Choose another.")
+    return distinct if len(distinct) <= _FEW else np.linspace(distinct[0], distinct[-1], resolution)
 
 
 def _grid(X: Any, columns: list[int], first: Array, second: Array) -> Any:
     """Rows of X's own kind: typical values everywhere but in the two columns."""
     horizontal, vertical = (axis.ravel() for axis in np.meshgrid(first, second))
-    if not hasattr(X, "iloc"):
-        rows = np.tile(np.nanmedian(np.asarray(X, dtype=np.float64), axis=0), (len(horizontal), 1))
-        rows[:, columns[0]], rows[:, columns[1]] = horizontal, vertical
-        return rows
     typical = {name: _typical(X[name]) for name in X.columns}
     frame = X.iloc[np.zeros(len(horizontal), dtype=int)].reset_index(drop=True).assign(**typical)
     drawn = {
-        X.columns[k]: axis.astype(bool) if _is_boolean(X, k) else axis
+        X.columns[k]: axis.astype(bool) if X.dtypes.iloc[k].kind == "b" else axis
         for k, axis in zip(columns, (horizontal, vertical), strict=True)
     }
     return frame.assign(**drawn)

@@ -40,16 +40,6 @@ def projection(shape: Shape, radius: float, pair: tuple[int, int], frame: Frame)
     shape, radius : the set.
     pair : the two outcomes, counted from 0.
     frame : lower and upper ends of the two axes; sets may be unbounded or end far away.
-
-    Examples
-    --------
-    >>> from polyhedge.sets import Box
-    >>> frame = np.array([-9.0, -9.0]), np.array([9.0, 9.0])
-    >>> projection(Box([1.0, 2.0, 3.0]), 1.0, (0, 2), frame).round(6) + 0.0
-    array([[ 1.,  3.],
-           [-1.,  3.],
-           [-1., -3.],
-           [ 1., -3.]])
     """
     facets, first = shape.facets(), list(pair)
     if facets is not None and shape.n_outcomes == 2:

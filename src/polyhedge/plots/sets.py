@@ -104,16 +104,6 @@ def residual_set(
     pair : the two outcomes that are drawn, counted from 0.
     parameters : values of the problem's parameters, as in `RobustDecider.decide`.
     ax : matplotlib axes, new ones if None.
-
-    Examples
-    --------
-    >>> import polyhedge as ph
-    >>> X, Y = ph.data.make_synthetic(200, rng=np.random.default_rng(0))
-    >>> problem, learner = ph.problems.simplex_linear([0.0, 0.0]), ph.learners.OneSidedBox()
-    >>> decider = ph.RobustDecider(problem, learner=learner, random_state=0).fit(X[:120], Y[:120])
-    >>> ax = residual_set(decider, X[120:], Y[120:])
-    >>> ax.get_xlabel()
-    'u_1: outcome minus prediction'
     """
     names, residuals = decider.problem_.outcome_names, decider.residuals(X, Y)
     if decider.problem_.n_outcomes == 1:
@@ -204,9 +194,8 @@ def regions(
     >>> X, Y = ph.data.make_synthetic(200, rng=np.random.default_rng(0))
     >>> problem, learner = ph.problems.simplex_linear([0.0, 0.0]), ph.learners.OneSidedBox()
     >>> decider = ph.RobustDecider(problem, learner=learner, random_state=0).fit(X[:120], Y[:120])
-    >>> ax = regions(decider, X[120])
-    >>> ax.get_xlabel()
-    'u_1'
+    >>> residual_set(decider, X[120:], Y[120:]).get_xlabel(), regions(decider, X[120]).get_xlabel()
+    ('u_1: outcome minus prediction', 'u_1')
     """
     named = {"the set": deciders} if isinstance(deciders, RobustDecider) else dict(deciders)
     first = next(iter(named.values()))

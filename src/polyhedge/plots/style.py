@@ -32,13 +32,7 @@ def pyplot() -> Any:
 
 
 def plain(text: str) -> str:
-    r"""A name as a label that shows it as it is: between two dollars matplotlib would read mathematics, or fail.
-
-    Examples
-    --------
-    >>> plain("price ($) of 1$")
-    'price (\\$) of 1\\$'
-    """
+    r"""A name as a label that shows it as it is: between two dollars matplotlib would read mathematics, or fail."""
     return text.replace("$", r"\$")
 
 

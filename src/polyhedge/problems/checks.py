@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._support.alignment import listed, names_of, select_columns
+from polyhedge._support.alignment import names_of, select_columns
 from polyhedge._support.tolerances import FEASIBLE, INSIDE
 from polyhedge._support.validation import Array, Mask, as_rows
 from polyhedge.problems.formula import substitute
@@ -98,14 +97,6 @@ def check_outcomes(problem: DecisionProblem, Y: Any) -> Array:
     Columns with names are put in the order of the problem's outcome names.
     """
     values = np.asarray(in_outcome_order(problem, Y, "Y"))
-    if values.ndim <= 1 and values.dtype.kind in "OU" and all(isinstance(v, str) for v in values.reshape(-1)):
-        try:
-            values = values.astype(np.float64)
-        except ValueError as error:
-            raise ValueError(
-                f"Y must hold the outcomes of each row, got the text(s) {listed(values.reshape(-1).tolist())}. Where "
-                "these are names of columns of a frame, pass fit(frame.drop(columns=names), frame[names])."
-            ) from error
     rows = as_rows(values[:, None] if values.ndim == 1 else values, "Y", problem.n_outcomes)
     outcomes = np.ascontiguousarray(rows)
     outside = outside_support(problem, outcomes)
@@ -135,17 +126,22 @@ class RowValues:
     ----------
     formula : as many parameters as there are shapes -> a scalar CVXPY expression.
     shapes : the shape of each argument.
-
-    Examples
-    --------
-    >>> total = RowValues(lambda z, u: z @ u, [(2,), (2,)])
-    >>> total(np.array([[1.0, 2.0], [3.0, 4.0]]), np.ones((2, 2)))
-    array([3., 7.])
     """
 
     def __init__(self, formula: Callable[..., cp.Expression], shapes: Sequence[tuple[int, ...]]) -> None:
         self.formula, self.shapes = formula, tuple(shapes)
         self._idle: list[tuple[cp.Expression, list[cp.Parameter]]] = []
+
+    @classmethod
+    def of(cls, written: Written, formula: cp.Expression) -> RowValues:
+        """A formula of a problem, whose arguments are its variables, the outcome and its parameters."""
+        k = len(written.variables)
+
+        def at(*leaves: cp.Parameter) -> cp.Expression:
+            return substitute(formula, written.leaves(list(leaves[:k]), leaves[k], list(leaves[k + 1 :])))
+
+        parameters = (parameter.shape for parameter in written.parameters)
+        return cls(at, [*written.layout.shapes, (written.outcome.size,), *parameters])
 
     def __call__(self, *rows: Array) -> Array:
         """The formula at row i of every argument, each (N, size): shape (N,); NaN outside its domain."""
@@ -182,13 +178,8 @@ class UncertainRows:
     """
 
     def __init__(self, written: Written, splits: Sequence[Decomposition]) -> None:
-        def alone(part: cp.Expression, *leaves: cp.Parameter) -> cp.Expression:
-            k = len(written.variables)
-            return substitute(part, written.leaves(list(leaves[:k]), None, list(leaves[k:])))
-
         self.written, self.splits = written, tuple(splits)
-        shapes = [*written.layout.shapes, *(parameter.shape for parameter in written.parameters)]
-        self.alone = [RowValues(partial(alone, split.decision_part), shapes) for split in splits]
+        self.alone = [RowValues.of(written, split.decision_part) for split in splits]
 
     def violations(self, z: Array, u: Array, values: Array) -> Array:
         """By how much each constraint is exceeded (N, n_constraints), for rows of z (N, p), u (N, d) and parameters.
@@ -199,9 +190,9 @@ class UncertainRows:
         solved = 1e-8  # share of the terms of a constraint that solvers leave between its sides
         excess, decided = np.full((len(z), len(self.splits)), np.nan), np.isfinite(z).all(axis=1)
         z, known, values = z[decided], np.hstack([u, values])[decided], values[decided]
-        arguments = [*self.written.layout.columns(z), *layout_of(self.written.parameters).columns(values)]
+        columns = layout_of(self.written.parameters).columns(values)
         for r, (split, alone) in enumerate(zip(self.splits, self.alone, strict=True)):
-            rest = alone(*arguments)
+            rest = alone(*self.written.layout.columns(z), u[decided], *columns)
             value = split.joint_part.evaluate(z, known) + rest
             size = split.joint_part.sizes().evaluate(np.abs(z), np.abs(known)) + np.abs(rest)
             excess[decided, r] = np.where(value > solved * size, value, 0.0)
@@ -215,12 +206,6 @@ def broken_by(problem: DecisionProblem, z: Array, values: Array) -> Array:
 
     Only constraints that do not depend on the outcome count. For constraints with auxiliary variables or cones, the
     distance to the nearest feasible decision. NaN if a decision is NaN.
-
-    Examples
-    --------
-    >>> from polyhedge.problems import simplex_linear
-    >>> broken_by(simplex_linear([0.0, 0.0]), np.array([[0.5, 0.5], [1.0, 1.0]]), np.zeros((2, 0))).round(2)
-    array([0. , 0.2])
     """
     if not problem.parameters:
         return _broken(problem.feasible_without_cost, z)

@@ -283,17 +283,18 @@ class DecisionProblem:
         if not self.parameters:
             return self
         key = np.ascontiguousarray(values, dtype=np.float64).tobytes()
-        return self.variants.get(key, lambda: self._at(values))
+
+        def at() -> DecisionProblem:
+            problem = self.compiled_at(values)
+            problem._set(**parts_at(self, values))
+            return problem
+
+        return self.variants.get(key, at)
 
     @cached_property
     def variants(self) -> ProblemCache:
         """The last few of the same problem at values of its parameters or in other units."""
         return ProblemCache()
-
-    def _at(self, values: Array) -> DecisionProblem:
-        problem = self.compiled_at(values)
-        problem._set(**parts_at(self, values))
-        return problem
 
     def compiled_at(self, values: Array) -> DecisionProblem:
         """The same problem at flat values of its parameters, whose formulas are compiled when they are needed."""
@@ -424,14 +425,8 @@ class DecisionProblem:
     @cached_property
     def _cost_values(self) -> RowValues:
         """The cost, or what of it depends on the decision (and parameters) alone if the rest has pieces."""
-        written, split, k = self.written, self.cost_split, len(self.written.variables)
-        cost = written.cost if split is None else split.decision_part
-
-        def formula(*leaves: cp.Parameter) -> cp.Expression:
-            return substitute(cost, written.leaves(list(leaves[:k]), leaves[k], list(leaves[k + 1 :])))
-
-        shapes = [*self.layout.shapes, (self.n_outcomes,), *(parameter.shape for parameter in self.parameters)]
-        return RowValues(formula, shapes)
+        split = self.cost_split
+        return RowValues.of(self.written, self.written.cost if split is None else split.decision_part)
 
     @property
     def cost_split(self) -> Decomposition | None:

@@ -135,14 +135,7 @@ _NAMES_BEFORE_1_8 = {"Power": "power", "PowerApprox": "power", "PnormApprox": "P
 
 
 def to_data(node: Any, leaves: Mapping[int, str]) -> dict[str, Any]:
-    """Plain data of an expression or constraint; `leaves` names its variables and parameters by their id.
-
-    Examples
-    --------
-    >>> z = cp.Variable(2)
-    >>> to_data(-z, {z.id: "z"})
-    {'atom': 'NegExpression', 'args': [{'leaf': 'z'}], 'data': []}
-    """
+    """Plain data of an expression or constraint; `leaves` names its variables and parameters by their id."""
     if isinstance(node, (cp.Variable, cp.Parameter)):
         if node.id not in leaves:
             kind = "variable" if isinstance(node, cp.Variable) else "parameter"
@@ -185,13 +178,7 @@ class FormulaBudget:
 
 
 def from_data(data: Any, leaves: Mapping[str, Any], budget: FormulaBudget | None = None, depth: int = MAX_DEPTH) -> Any:
-    """The expression or constraint that plain data describe, with `leaves` for its variables and parameters.
-
-    Examples
-    --------
-    >>> float(from_data({"atom": "abs", "args": [{"leaf": "z"}], "data": []}, {"z": cp.Constant(-2.0)}).value)
-    2.0
-    """
+    """The expression or constraint that plain data describe, with `leaves` for its variables and parameters."""
     budget = FormulaBudget() if budget is None else budget
     budget.take_node(depth)
     if "leaf" in data:

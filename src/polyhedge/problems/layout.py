@@ -87,13 +87,7 @@ class Layout:
 
 
 def declared_variables(decision: Any) -> tuple[tuple[cp.Variable, ...], tuple[str, ...]]:
-    """The variables of a decision (one, a list, or a dictionary of them) and what to call them.
-
-    Examples
-    --------
-    >>> declared_variables([cp.Variable(2), cp.Variable(name="power")])[1]
-    ('z1', 'power')
-    """
+    """The variables of a decision (one, a list, or a dictionary of them) and what to call them."""
     if isinstance(decision, cp.Variable):
         return (decision,), (own_name(decision) or "z",)
     if not isinstance(decision, (list, tuple, dict)) or not decision:
@@ -128,28 +122,14 @@ def own_name(leaf: cp.Variable | cp.Parameter) -> str:
 
 
 def as_names(names: Any) -> Any:
-    """Names in a list: the columns of a data frame, the entries of a pandas Index; anything else as it is.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> frame = pd.DataFrame({"heating": [1.0], "cooling": [2.0]})
-    >>> as_names(frame) == as_names(frame.columns) == ["heating", "cooling"]
-    True
-    """
+    """Names in a list: the columns of a data frame, the entries of a pandas Index; anything else as it is."""
     if hasattr(names, "columns"):
         return list(names_of(as_pandas(names)) or ())
     return list(names) if hasattr(names, "tolist") else names
 
 
 def check_names(names: Any, size: int, what: str, default: Sequence[str]) -> tuple[str, ...]:
-    """One distinct name for each entry; the default ones if none are given.
-
-    Examples
-    --------
-    >>> check_names(["heating", "cooling"], 2, "outcome_names", ["u_1", "u_2"])
-    ('heating', 'cooling')
-    """
+    """One distinct name for each entry; the default ones if none are given."""
     names = as_names(names)
     if isinstance(names, (list, tuple)) and not names and default:
         return tuple(default)
@@ -163,13 +143,7 @@ def check_names(names: Any, size: int, what: str, default: Sequence[str]) -> tup
 
 
 def check_units(units: Any, names: Sequence[str]) -> dict[str, str] | None:
-    """The units of the "cost" and of entries of these names, as texts; None if none are given.
-
-    Examples
-    --------
-    >>> check_units({"cost": "EUR", "demand": "loaves"}, ["demand", "order"])
-    {'cost': 'EUR', 'demand': 'loaves'}
-    """
+    """The units of the "cost" and of entries of these names, as texts; None if none are given."""
     if units is None:
         return None
     if not isinstance(units, Mapping) or not all(isinstance(text, str) and text for text in units.values()):
@@ -181,13 +155,7 @@ def check_units(units: Any, names: Sequence[str]) -> dict[str, str] | None:
 
 
 def order_outcomes(names: Sequence[str], given: Sequence[str]) -> tuple[str, ...]:
-    """Columns that hold outcomes, in the order of the outcomes' `names` if these are the same; else as given.
-
-    Examples
-    --------
-    >>> order_outcomes(["heating", "cooling"], ["cooling", "heating"]), order_outcomes(["u_1", "u_2"], ["b", "a"])
-    (('heating', 'cooling'), ('b', 'a'))
-    """
+    """Columns that hold outcomes, in the order of the outcomes' `names` if these are the same; else as given."""
     if set(given) == set(names):
         return tuple(names)
     for column, outcome in zip(given, names, strict=True):
@@ -222,12 +190,6 @@ def own_decision_names(problem: Any) -> list[str]:
 
 
 def numbered_twins(names: Sequence[str]) -> list[str]:
-    """The names; repeated ones get a number.
-
-    Examples
-    --------
-    >>> numbered_twins(["a <= u", "b <= u", "a <= u"])
-    ['a <= u', 'b <= u', 'a <= u (2)']
-    """
+    """The names; repeated ones get a number."""
     counts = [list(names[:i]).count(name) for i, name in enumerate(names)]
     return [name if not count else f"{name} ({count + 1})" for name, count in zip(names, counts, strict=True)]

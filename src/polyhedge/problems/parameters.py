@@ -196,13 +196,6 @@ def from_columns(parameters: Sequence[ProblemParameter], given: Any, frame: Any)
     """Values by name, read where columns of the frame were named: a text, or a list of texts for several entries.
 
     A parameter that is not given is read from the column of its name, see `with_columns`.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> stock, cap = (ProblemParameter.standing_for(cp.Parameter(name=name), name) for name in ("stock", "cap"))
-    >>> from_columns([stock, cap], {"stock": "on hand"}, pd.DataFrame({"on hand": [1.0, 2.0], "cap": [3.0, 3.0]}))
-    {'cap': array([3., 3.]), 'stock': array([1., 2.])}
     """
     if parameters:
         frame = as_pandas(frame)
@@ -230,14 +223,7 @@ def from_columns(parameters: Sequence[ProblemParameter], given: Any, frame: Any)
 
 
 def with_columns(parameters: Sequence[ProblemParameter], given: Any, columns: Any) -> dict[str, Any]:
-    """What was given, by name; a parameter of one entry that was not given is the column of its name, if there is one.
-
-    Examples
-    --------
-    >>> stock = ProblemParameter.standing_for(cp.Parameter(name="stock"), "stock")
-    >>> with_columns([stock], None, ["heat", "stock"]), with_columns([stock], {"stock": 3.0}, ["stock"])
-    ({'stock': 'stock'}, {'stock': 3.0})
-    """
+    """What was given, by name; a parameter of one entry that was not given is the column of its name, if any."""
     found = {p.name: [p.name] if p.shape else p.name for p in parameters if p.shape in ((), (1,)) and p.name in columns}
     if not isinstance(given, Mapping | None):
         raise TypeError(f'parameters must be a dictionary such as {{"stock": 3.0}}, got {type(given).__name__}.')

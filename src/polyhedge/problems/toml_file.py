@@ -149,13 +149,7 @@ def from_reference(reference: str) -> DecisionProblem:
 
 
 def read_toml(content: bytes) -> dict[str, Any]:
-    """The tables of a TOML text; ValueError if it is too large, nested too deep or no TOML.
-
-    Examples
-    --------
-    >>> read_toml(b"lower = [0, 1]")
-    {'lower': [0, 1]}
-    """
+    """The tables of a TOML text; ValueError if it is too large, nested too deep or no TOML."""
     if len(content) > MAX_BYTES:
         raise ValueError(f"it has more than {MAX_BYTES} bytes. Write a large problem in Python, as FILE.py:NAME.")
     text = content.decode("utf-8")

@@ -14,7 +14,6 @@ import cvxpy as cp
 import numpy as np
 from cvxpy.transforms.partial_optimize import PartialProblem
 
-from polyhedge._support.alignment import listed
 from polyhedge._support.validation import Array
 from polyhedge.problems.formula import in_structure, leaves_of, substitute, substitute_in, to_text
 from polyhedge.problems.layout import (
@@ -149,18 +148,13 @@ def call_cost(cost: Callable[[Any, Any], Any], z: Any, u: Any) -> cp.Expression:
     try:
         value = cost(z, u)
     except Exception as error:  # whatever a user's function raises; CVXPY alone knows five kinds
-        kind: type[Exception] = ValueError if isinstance(error, (ValueError, IndexError)) else TypeError
-        advice = "Check n_outcomes and the shapes in the cost."
-        if kind is TypeError:
-            advice = (
-                "It is called once, with CVXPY variables: take two arguments, and CVXPY's functions (cp.maximum, "
-                "cp.pos, cp.abs, cp.sum) instead of max, if and NumPy's."
-            )
-        if isinstance(error, KeyError) and isinstance(z, Mapping):
-            kind, advice = ValueError, f"The decision has the variable(s) {listed(list(z))}."
+        kind = ValueError if isinstance(error, (ValueError, LookupError)) else TypeError
         shapes = ", ".join(str(leaf.shape) for leaf in leaves_of(z, z))
         text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-        raise kind(f"cost(z, u) failed for z of shape {shapes} and u of shape {u.shape}: {text}. {advice}") from error
+        raise kind(
+            f"cost(z, u) failed for z of shape {shapes} and u of shape {u.shape}: {text}. Check n_outcomes, names and "
+            "shapes, and take CVXPY's functions (cp.maximum, cp.pos, cp.abs, cp.sum) instead of max, if and NumPy's."
+        ) from error
     if not isinstance(value, (cp.Expression, int, float, np.number, np.ndarray)):
         raise ValueError(f"cost(z, u) must return a number or a CVXPY expression, got {value!r}.")
     expression = value if isinstance(value, cp.Expression) else cp.Constant(value)
@@ -292,15 +286,7 @@ def check_curvature(problem: DecisionProblem) -> None:
 
 
 def problem_text(problem: DecisionProblem) -> str:
-    """The problem as one line of formulas.
-
-    Examples
-    --------
-    >>> from polyhedge.problems import newsvendor
-    >>> print(problem_text(newsvendor(1.0, [4.0, 5.0], capacity=10.0)))
-    <newsvendor: minimise over order (2, at least 0) the cost [1, 1] @ maximum(order - u, 0) + [4, 5] @ \
-maximum(u - order, 0) subject to [1, 1] @ order <= 10; known of u: 0 <= u>
-    """
+    """The problem as one line of formulas."""
     written = problem.written
     names = written.names()
     cost, limits, known = _formula_texts(written, names)
@@ -319,34 +305,12 @@ maximum(u - order, 0) subject to [1, 1] @ order <= 10; known of u: 0 <= u>
 
 
 def units_text(problem: DecisionProblem) -> str:
-    """The units of the cost and of named entries; empty if none are given.
-
-    Examples
-    --------
-    >>> from polyhedge.problems import newsvendor
-    >>> units_text(newsvendor(1.0, 4.0, names=["rolls"]).labelled(units={"cost": "EUR", "rolls": "pieces"}))
-    'cost in EUR, rolls in pieces'
-    """
+    """The units of the cost and of named entries; empty if none are given."""
     return ", ".join(f"{name} in {unit}" for name, unit in (problem.units or {}).items())
 
 
 def formulas_by_name(problem: DecisionProblem) -> tuple[str, list[str], list[str]]:
-    """The cost, the constraints and the support of outcomes as texts, with the names of entries.
-
-    Examples
-    --------
-    >>> import cvxpy as cp
-    >>> from polyhedge.problems import DecisionProblem
-    >>> problem = DecisionProblem(
-    ...     decision=cp.Variable(2, nonneg=True),
-    ...     cost=lambda z, u: cp.maximum(z[0] - u[0], 4 * (u[0] - z[0])) + z[1],
-    ...     n_outcomes=1,
-    ...     decision_names=["rolls", "bread"],
-    ...     outcome_names=["asked for"],
-    ... )
-    >>> formulas_by_name(problem)[0]
-    'maximum(rolls - asked for, 4 * (asked for - rolls)) + bread'
-    """
+    """The cost, the constraints and the support of outcomes as texts, with the names of entries."""
     written = problem.written
     names = written.names() | {f"u[{k}]": name for k, name in enumerate(problem.outcome_names)}
     if written.layout.n_given == 1 and len(written.variables[0].shape) == 1:

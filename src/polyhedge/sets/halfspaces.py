@@ -26,14 +26,7 @@ MAX_VERTICES = 5_000_000
 
 
 def vertices(W: Array, h: Array) -> Array:
-    r"""Vertices (n_vertices, d) of the bounded polyhedron $W e \le h$; no rows if it is empty.
-
-    Examples
-    --------
-    >>> vertices(np.array([[1.0], [-1.0]]), np.array([2.0, 1.0]))
-    array([[-1.],
-           [ 2.]])
-    """
+    r"""Vertices (n_vertices, d) of the bounded polyhedron $W e \le h$; no rows if it is empty."""
     body = _standardised(W, h)
     return body.origin + body.unit * _vertices(body)
 
@@ -70,13 +63,7 @@ def volume(W: Array, h: Array) -> float | None:
 
 
 def most_vertices(n_facets: int, d: int) -> int:
-    """The most vertices that so many facets can have in d dimensions (McMullen's upper bound theorem).
-
-    Examples
-    --------
-    >>> most_vertices(5, 2), most_vertices(8, 3), most_vertices(200, 8)
-    (5, 12, 60843250)
-    """
+    """The most vertices that so many facets can have in d dimensions (McMullen's upper bound theorem)."""
     if n_facets <= d:
         return 1
     return math.comb(n_facets - (d + 1) // 2, n_facets - d) + math.comb(n_facets - (d + 2) // 2, n_facets - d)

@@ -66,8 +66,8 @@ class LinearSolver:
         if not program.is_linear:
             raise ValueError("LinearSolver takes programs without quadratic terms and cones.")
         self.scaling = Scaling.of(program) if scaling is None else scaling
-        # The numbers as they are now, in the caller's units; entries of rows in the order of their columns.
-        self.program = replace(program, c=program.c.copy(), b=program.b.copy(), A=program.A.sorted_indices())
+        # The numbers as they are now, in the caller's units.
+        self.program = replace(program, c=program.c.copy(), b=program.b.copy(), A=program.A.copy())
         self.verifier, self.tolerance = Verifier(self.program, self.scaling), max(OPTIMAL, relative_gap)
         self._split_rows(np.zeros(0, dtype=np.int64) if varying_rows is None else varying_rows)
         self.options = {
@@ -82,29 +82,21 @@ class LinearSolver:
             "mip_allow_restart": len(program.c) > 2_000,
             "presolve": "choose" if presolve else "off",
         } | dict(solver_in_force().highs)
-        self.time_limit, self._has_changed_entries = seconds_allowed(time_limit), False
+        self.time_limit = seconds_allowed(time_limit)
         if max_nodes is not None:
             self.options["mip_max_nodes"] = min(max_nodes, 2**31 - 1)
-        self.highs = self._highs()
+        self._pass_program()
 
-    def _highs(self) -> highspy.Highs:
-        """HiGHS with the present numbers; empty where it refuses them.
-
-        HiGHS keeps half of a program that it refuses, and dies of a later change to it.
-        """
-        highs = self._empty()
-        is_refused = highs.passModel(self._model()) == highspy.HighsStatus.kError
-        return self._empty() if is_refused else highs
-
-    def _empty(self) -> highspy.Highs:
-        highs = highspy.Highs()
+    def _pass_program(self, basis: highspy.HighsBasis | None = None) -> None:
+        """Give a new HiGHS all numbers and a basis; what it refuses is cleared, because half of it would stay."""
+        self.highs = highspy.Highs()
         for option, value in self.options.items():
-            highs.setOptionValue(option, value)
-        return highs
-
-    @property
-    def _knows_program(self) -> bool:
-        return bool(self.highs.getNumCol() == len(self.program.c))
+            self.highs.setOptionValue(option, value)
+        self._is_passed = self.highs.passModel(self._model()) != highspy.HighsStatus.kError
+        if not self._is_passed:
+            self.highs.clearModel()
+        elif basis is not None and basis.valid:
+            self.highs.setBasis(basis)
 
     def _split_rows(self, varying_rows: Indices) -> None:
         """Tell bounds (rows with one entry that never change) from proper rows."""
@@ -176,43 +168,15 @@ class LinearSolver:
         """Set right-hand sides of varying rows."""
         self.program.b[rows] = values
 
-    def change_coefficients(self, rows: Indices, columns: Indices, values: Array) -> None:
-        """Set single entries of varying rows."""
-        A = self.program.A
-        scaled = self.scaling.rows[rows] * values * self.scaling.columns[columns]
-        is_passed = self._knows_program and bool(np.isfinite(scaled).all())
-        if not is_passed:  # the next solve passes the whole program, should it be one again
-            self.highs = self._empty()
-        for row, column, value, inside in zip(
-            rows.tolist(), columns.tolist(), values.tolist(), scaled.tolist(), strict=True
-        ):
-            begin, end = A.indptr[row], A.indptr[row + 1]
-            A.data[begin + np.searchsorted(A.indices[begin:end], column)] = value
-            if is_passed:
-                self.highs.changeCoeff(int(self.row_position[row]), column, inside)
-        if len(rows):
-            self.verifier, self._has_changed_entries = Verifier(self.program, self.scaling), True
-
-    def solve_with(self, entries: Indices, values: Array) -> Solution:
-        """Set stored entries of the matrix, by their places in it, and solve as if it were the first time.
-
-        HiGHS gets the whole program again, see `forget`.
-        """
-        self.program.A.data[entries] = values
-        self.verifier = Verifier(self.program, self.scaling)
-        self.highs = self._highs()
-        return self.solve()
+    def change_entries(self, entries: Indices, values: Array) -> None:
+        """Set stored entries of the matrix, by their places in it: HiGHS gets the whole program again."""
+        if len(entries):
+            self.program.A.data[entries] = values
+            self.verifier, self._is_passed = Verifier(self.program, self.scaling), False
 
     def forget(self) -> None:
-        """Drop the last basis, so that the next answer depends on the numbers alone.
-
-        HiGHS may keep changed entries in another order, in which it finds another of several solutions. So it gets the
-        whole program again if entries have changed.
-        """
-        if self._has_changed_entries:
-            self.highs, self._has_changed_entries = self._empty(), False
-        else:
-            self.highs.clearSolver()
+        """Drop the last basis, so that the next answer depends on the numbers alone."""
+        self.highs.clearSolver()
 
     def solve_cold(self) -> Solution:
         """Solve as if it were the first time: the answer depends on the present numbers alone."""
@@ -254,9 +218,9 @@ class LinearSolver:
 
     def _pass_numbers(self) -> bool:
         """Give HiGHS the present costs and limits; False if it refuses the program."""
-        if not self._knows_program:
-            self.highs = self._highs()
-        if not self._knows_program:
+        if not self._is_passed:
+            self._pass_program(self.highs.getBasis())
+        if not self._is_passed:
             return False
         n = len(self.program.c)
         self.highs.changeColsCost(n, np.arange(n, dtype=np.int32), self._costs())
@@ -340,13 +304,6 @@ def maximise_linear(W: Array, h: Array, directions: Array, units: Array | None =
     The basis of one direction is the (primal feasible) start of the next. Values (m,) are `inf` where the polyhedron
     is unbounded along the direction, `-inf` everywhere if it is empty; maximisers (m, d) are NaN there. `units` (d,) of
     the outcomes are powers of two, by default those of the half-spaces.
-
-    Examples
-    --------
-    >>> W = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]])
-    >>> values, points = maximise_linear(W, np.array([1.0, 1.0, 0.0]), np.array([[1.0, 2.0], [-1.0, 0.0]]))
-    >>> values
-    array([3., 1.])
     """
     units = units_of_outcomes(W, h) if units is None else units
     W, h, unit = _unit_rows(W * units, h)
@@ -410,13 +367,7 @@ def recession_direction(W: Array) -> Array | None:
 
 
 def units_of_outcomes(W: Array, h: Array) -> Array:
-    """Powers of two that make the entries of the half-spaces alike; ones where they are so already.
-
-    Examples
-    --------
-    >>> units_of_outcomes(np.array([[1e6, 1.0], [-1e6, 1.0], [0.0, -1.0]]), np.ones(3)).tolist()
-    [9.5367431640625e-07, 1.0]
-    """
+    """Powers of two that make the entries of the half-spaces alike; ones where they are so already."""
     alike = 2.0**10  # what is left of the tolerances of solvers is then a millionth
     sizes = np.abs(np.column_stack([W, h]))
     largest, least = sizes.max(initial=0.0), sizes.min(initial=np.inf, where=sizes > 0)
@@ -445,14 +396,6 @@ def maximise_conic(form: ConicForm, directions: Array) -> Array:
     r"""Support function of a conic set: $\max\{v_i^\top e : g - G\,[e; y] \in K\}$ for every row $v_i$.
 
     Its cones are `zero`, `nonneg` and `soc`. Values (m,) are `inf` where it is unbounded, `-inf` if it is empty.
-
-    Examples
-    --------
-    >>> from polyhedge.solvers.program import Cone
-    >>> disc = ConicForm(sp.csr_array([[0.0, 0.0], [-1.0, 0.0], [0.0, -1.0]]), np.array([2.0, 0.0, 0.0]),
-    ...                  (Cone("soc", 3),))
-    >>> maximise_conic(disc, np.array([[3.0, 4.0]])).round(6)
-    array([10.])
     """
     unknown = {cone.kind for cone in form.cones} - {"zero", "nonneg", "soc"}
     if unknown:

@@ -73,13 +73,7 @@ class Status(StrEnum):
 
 
 def status_at(gap: float, size: float, tolerance: float = OPTIMAL) -> Status:
-    """OPTIMAL if the gap is within the tolerance, as a share of `size`; the only place that says so.
-
-    Examples
-    --------
-    >>> status_at(1e-9, 1.0).name, status_at(1e-3, 1.0).name
-    ('OPTIMAL', 'STOPPED_EARLY')
-    """
+    """OPTIMAL if the gap is within the tolerance, as a share of `size`; the only place that says so."""
     return Status.OPTIMAL if np.isfinite(gap) and gap <= tolerance * size else Status.STOPPED_EARLY
 
 
@@ -244,13 +238,7 @@ def scaled(matrix: sp.csr_array, rows: Array, columns: Array) -> sp.csr_array:
 
 
 def power_of_two(size: float) -> float:
-    """The power of two next below a size (within a factor of 2); 1 for 0.
-
-    Examples
-    --------
-    >>> power_of_two(5.0), power_of_two(0.3), power_of_two(0.0)
-    (4.0, 0.25, 1.0)
-    """
+    """The power of two next below a size (within a factor of 2); 1 for 0."""
     return float(2.0 ** (np.frexp(size)[1] - 1)) if size else 1.0
 
 

@@ -183,13 +183,7 @@ def nothing_known(program: ConicProgram, status: Status, detail: str) -> Solutio
 
 
 def outside(cone: Cone, slack: Array) -> float:
-    """How far a slack lies outside its cone; 0 inside.
-
-    Examples
-    --------
-    >>> outside(Cone("soc", 3), np.array([4.0, 3.0, 4.0])), outside(Cone("exp", 3), np.array([0.0, 1.0, 1.0]))
-    (1.0, 0.0)
-    """
+    """How far a slack lies outside its cone; 0 inside."""
     if cone.kind == "soc":
         return max(float(np.linalg.norm(slack[1:])) - float(slack[0]), 0.0)
     if cone.kind == "rotated":
@@ -212,13 +206,7 @@ def outside(cone: Cone, slack: Array) -> float:
 
 
 def in_dual_cone(cone: Cone, y: Array) -> Array:
-    """Multipliers of a cone as they are where they lie in the dual cone, else moved into it.
-
-    Examples
-    --------
-    >>> in_dual_cone(Cone("soc", 3), np.array([1.0, 3.0, 4.0]))
-    array([5., 3., 4.])
-    """
+    """Multipliers of a cone as they are where they lie in the dual cone, else moved into it."""
     if not np.isfinite(y).all():
         return y
     if cone.kind == "soc":

@@ -20,10 +20,11 @@ from itertools import combinations
 
 import numpy as np
 
-from polyhedge.decisions import Decisions, joined, statuses
+from polyhedge.decisions import Decisions, joined
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust.routes import Route, decide, dispatch
 from polyhedge.sets import Shape
+from polyhedge.solvers.program import status_at
 from polyhedge_study.inside import OPTIMAL, ROUNDING, Array, Indices, Mask
 
 Maximisers = Callable[[Array], Array]
@@ -81,7 +82,7 @@ def decisions_at(
         cost_bound=bound,
         worst_outcome=outcomes,
         active_facets=np.zeros((len(z), 0), dtype=bool),
-        status=statuses(gap, size),
+        status=np.array([status_at(*pair) for pair in zip(gap, size, strict=True)], dtype=object),
         gap=gap,
         layout=problem.layout,
     )

@@ -69,14 +69,7 @@ def tell_json(payload: Mapping[str, Any], *, err: bool = False) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Dictionaries, lists, texts and finite numbers only.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> plain({"radius": np.float64(1.5), "gap": float("inf")})
-    {'radius': 1.5, 'gap': None}
-    """
+    """Dictionaries, lists, texts and finite numbers only."""
     import numpy as np
 
     if is_dataclass(value) and not isinstance(value, type):

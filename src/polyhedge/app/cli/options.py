@@ -60,13 +60,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def names_in(text: str | None) -> tuple[str, ...]:
-    """Names separated by commas.
-
-    Examples
-    --------
-    >>> names_in("heating_load, cooling_load")
-    ('heating_load', 'cooling_load')
-    """
+    """Names separated by commas."""
     return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 

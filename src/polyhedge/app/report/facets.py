@@ -160,16 +160,7 @@ def _round_in_words(shape: Shape, least: float, radius: float, names: Sequence[s
 
 
 def policy_in_words(decider: RobustDecider) -> tuple[str, ...]:
-    """How a policy decides and what its bound is made of; an AttributeError where a set was learned.
-
-    Examples
-    --------
-    >>> import polyhedge as ph
-    >>> Y = np.random.default_rng(0).normal(size=(100, 2))
-    >>> decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), "precomputed", random_state=0).fit(Y / 2, Y)
-    >>> print(policy_in_words(decider)[1])
-    The bound is the planned cost of the decision plus a margin of ..., the same for all rows.
-    """
+    """How a policy decides and what its bound is made of; an AttributeError where a set was learned."""
     policy, radii = decider.policy_, decider.model_.radii
     is_one = radii.smallest == radii.radius
     if decider.problem_.constraint_names and decider.model_.family.scores_are_steps:

@@ -35,13 +35,7 @@ def escaped(text: str) -> str:
 
 
 def inline(text: str) -> str:
-    """Text as HTML: escaped, with `code` in backticks; a number and its percent sign stay on one line.
-
-    Examples
-    --------
-    >>> inline("a < b, run `make`")
-    'a &lt; b, run <code>make</code>'
-    """
+    """Text as HTML: escaped, with `code` in backticks; a number and its percent sign stay on one line."""
     text = re.sub(r"(?<=\d) (?=%)", "\u00a0", escaped(text))
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", text)
 
@@ -124,6 +118,12 @@ class Card:
     value: str
     more: str = ""
 
+    def html(self) -> str:
+        """A box."""
+        lines = {"name": self.name, "value": self.value, "more": self.more}
+        inside = "".join(f'<p class="{kind}">{inline(text)}</p>' for kind, text in lines.items() if text)
+        return f'<div class="card">{inside}</div>'
+
 
 @dataclass(frozen=True)
 class Cards:
@@ -133,13 +133,7 @@ class Cards:
 
     def html(self) -> str:
         """A grid that folds to one column on a phone."""
-        return f'<div class="cards">{"".join(map(_card, self.items))}</div>'
-
-
-def _card(card: Card) -> str:
-    more = f'<p class="more">{inline(card.more)}</p>' if card.more else ""
-    name, value = f'<p class="name">{inline(card.name)}</p>', f'<p class="value">{inline(card.value)}</p>'
-    return f'<div class="card">{name}{value}{more}</div>'
+        return f'<div class="cards">{"".join(card.html() for card in self.items)}</div>'
 
 
 # Tables
@@ -196,7 +190,8 @@ class Table:
 
     def html(self) -> str:
         """The table in a box of its own that scrolls where it is too wide."""
-        starts = _starts(self.columns)
+        groups = [column.group for column in self.columns]
+        starts = [k > 0 and groups[k] != groups[k - 1] for k in range(len(groups))]
         body = "".join(_row(row, self.columns, starts) for row in self.rows)
         note = f'<p class="under">{inline(self.note)}</p>' if self.note else ""
         head = f"{_groups(self.columns)}{_heads(self.columns, starts, self.sortable)}"
@@ -220,12 +215,6 @@ def _cell(value: Any) -> Cell:
     if isinstance(value, bool) or not isinstance(value, Real):
         return Cell(str(value))
     return Cell(f"{float(value):.4g}", float(value), detail=getattr(value, "error_text", ""))
-
-
-def _starts(columns: Sequence[Column]) -> list[bool]:
-    """Which columns begin a group."""
-    groups = [column.group for column in columns]
-    return [bool(k) and groups[k] != groups[k - 1] for k in range(len(groups))]
 
 
 def _groups(columns: Sequence[Column]) -> str:
@@ -391,15 +380,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """A page: a `title`, the `lead` below it, `sections`, a `closing` line and a script `library`, if blocks need one.
-
-    Examples
-    --------
-    >>> from polyhedge.app.report.page import Text
-    >>> page = Page("Loads", "What was <decided>", [Section("First", [Text("Hello")])])
-    >>> "What was &lt;decided&gt;" in page.html(), "<p>Hello</p>" in page.html()
-    (True, True)
-    """
+    """A page: a `title`, the `lead` below it, `sections`, a `closing` line and a script `library` for its blocks."""
 
     title: str
     lead: str

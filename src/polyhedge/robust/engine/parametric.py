@@ -64,8 +64,7 @@ class ContextSolver:
         self.costs = _rows_with_entries(parametric.cost_slope)
         self.rhs = _rows_with_entries(parametric.rhs_slope)
         self.entries = _rows_with_entries(parametric.entry_slope)
-        rows_of_entries = np.repeat(np.arange(zero.A.shape[0]), np.diff(zero.A.indptr))
-        self.entry_rows, self.entry_columns = rows_of_entries[self.entries], zero.A.indices[self.entries]
+        self.entry_rows = np.repeat(np.arange(zero.A.shape[0]), np.diff(zero.A.indptr))[self.entries]
         self.is_warm = zero.is_linear and not len(zero.integer)
 
     def _set_up(self, program: ConicProgram, center: Array) -> None:
@@ -97,7 +96,7 @@ class ContextSolver:
             return self.conic.solve(program)
         self.solver.change_costs(self.costs, program.c[self.costs])
         self.solver.change_rhs(self.rhs, program.b[self.rhs])
-        self.solver.change_coefficients(self.entry_rows, self.entry_columns, program.A.data[self.entries])
+        self.solver.change_entries(self.entries, program.A.data[self.entries])
         solution = self.solver.solve()
         return replace(solution, value=solution.value + program.offset - self.solver.program.offset)
 
