@@ -15,7 +15,6 @@ from polyhedge._support.text import amount, counted, with_unit
 from polyhedge._support.validation import Array, Indices
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.layout import Layout
-from polyhedge.sets import Shape
 from polyhedge.solvers.program import Status
 
 
@@ -100,8 +99,6 @@ class Decisions:
     worst_outcome : (N, n_outcomes)
         An outcome of the set at which the bound is attained; NaN with policies. Outcomes that neither the cost nor a
         constraint looks at are as near to the prediction as the set allows then.
-    active_facets : (N, n_facets) of bool
-        Facets of a polyhedral set that are tight at the worst outcome (no columns for other sets).
     status : (N,) of Status
         How each solve ended. With policies, "optimal" says that the program of the rule, over the cuts that it keeps,
         was solved; the decision of a policy of the user's is "finished".
@@ -134,7 +131,6 @@ class Decisions:
     flat: Array
     cost_bound: Array
     worst_outcome: Array
-    active_facets: NDArray[np.bool_]
     status: NDArray[np.object_]
     gap: Array
     layout: Layout
@@ -207,7 +203,7 @@ class Decisions:
 
     def among(self, rows: Indices, reasons: Sequence[str]) -> Self:
         """These decisions at their rows among N, the others of which are not decided, each for its reason."""
-        fills = {"status": Status.NOT_DECIDED, "active_facets": False, "may_tie": False, "radii": np.inf}
+        fills = {"status": Status.NOT_DECIDED, "may_tie": False, "radii": np.inf}
         arrays: dict[str, Any] = {}
         for name in (*_ARRAYS, *_IF_KNOWN):
             own = getattr(self, name)
@@ -307,12 +303,10 @@ class Decisions:
         return ". ".join(parts + details[:3])
 
 
-_ARRAYS = ("flat", "cost_bound", "worst_outcome", "active_facets", "status", "gap")
+_ARRAYS = ("flat", "cost_bound", "worst_outcome", "status", "gap")
 _IF_KNOWN = ("expected_cost", "radii", "may_tie")
 _FEW = 6  # entries of a decision that a line shows by name
 _SHOWN = 10  # rows that a printed text or table shows: they fit a screen
-BLOCK = 8192
-"""Contexts that are worked on together: their numbers should stay in the processor's cache."""
 
 
 def _numbered(decisions: Decisions) -> Labels:
@@ -326,7 +320,6 @@ def no_decisions(problem: DecisionProblem, *, is_planned: bool) -> Decisions:
         flat=np.zeros((0, problem.layout.size)),
         cost_bound=np.zeros(0),
         worst_outcome=np.zeros((0, problem.n_outcomes)),
-        active_facets=np.zeros((0, 0), dtype=bool),
         status=np.zeros(0, dtype=object),
         gap=np.zeros(0),
         layout=problem.layout,
@@ -368,29 +361,3 @@ def all_optimal(n: int) -> NDArray[np.object_]:
     status = np.empty(n, dtype=object)
     status.fill(Status.OPTIMAL)
     return status
-
-
-def numbered_facets(shape: Shape) -> int:
-    """How many facets a shape lists itself: only these are numbered, the 2^d of a ball are not."""
-    facets = shape.facets()
-    return facets.n_facets if facets is not None and facets is shape else 0
-
-
-def tight_facets(shape: Shape, radius: float, points: Array, centers: Array | None = None) -> NDArray[np.bool_]:
-    """Facets of a polyhedron that are tight at residuals (or outcomes around centers); block by block."""
-    facets = shape.facets()
-    if facets is None or facets is not shape:
-        return np.zeros((len(points), 0), dtype=bool)
-    limit, length = radius - facets.b, np.linalg.norm(facets.W, axis=1)
-    # The tolerance is relative to the median distance of facets from the origin.
-    distances = np.sort(np.abs(limit) / length)
-    middle = (distances[(len(distances) - 1) // 2] + distances[len(distances) // 2]) / 2
-    enough = limit - 1e-7 * (np.abs(limit) + length * middle)
-    tight = np.empty((len(points), len(limit)), dtype=bool)
-    # Comparing two arrays of one shape is several times faster than comparing short rows with one.
-    enough = np.tile(enough, (min(BLOCK, len(points)), 1))
-    for k in range(0, len(points), BLOCK):
-        block = points[k : k + BLOCK]
-        reached = (block if centers is None else block - centers[k : k + BLOCK]) @ facets.W.T
-        np.greater_equal(reached, enough[: len(block)], out=tight[k : k + BLOCK])
-    return tight

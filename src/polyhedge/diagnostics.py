@@ -26,6 +26,7 @@ from polyhedge.rows import Rows
 
 FALSE_ALARMS = 0.01
 """Share of tables without drift in which a warning of drift comes up at most."""
+_ALARM = f"false alarm in at most {FALSE_ALARMS:.0%} of tables"
 _NOTABLE_MISSES = 0.8
 """Share of the allowed misses below which bounds are notably higher than need be: chance moves most models less."""
 _NOTABLE_OVERLAP = 0.02
@@ -81,10 +82,6 @@ def is_about(warning: str, code: Code) -> bool:
 
 def _about(code: Code, text: str) -> list[Diagnostic]:
     return [Diagnostic(code, f"{code}: {text}")]
-
-
-def _alarm() -> str:
-    return f"false alarm in at most {FALSE_ALARMS:.0%} of tables"
 
 
 # Diagnostics of a model and its rows
@@ -285,7 +282,7 @@ def drift_between_parts(parts: Sequence[tuple[str, Array]], names: Sequence[str]
     name, before, after, p = worst
     return _about(
         Code.DRIFT,
-        f"the residuals of {name} differ between the {before} and the {after} part (p = {p:.1g}; {_alarm()}). The "
+        f"the residuals of {name} differ between the {before} and the {after} part (p = {p:.1g}; {_ALARM}). The "
         "promise holds for rows like the calibration part only. Recalibrate on recent rows, and often.",
     )
 
@@ -302,7 +299,7 @@ def drift_along_file(residuals: Array, names: Sequence[str]) -> list[Diagnostic]
     return _about(
         Code.ORDER,
         f"the residuals of {worst[0]} differ between the first and the second half of the file (p = {worst[3]:.1g}; "
-        f'{_alarm()}). If the rows are in the order of time, split them in time: split="time" or a TimeSplit; on the '
+        f'{_ALARM}). If the rows are in the order of time, split them in time: split="time" or a TimeSplit; on the '
         "command line, give --time-column. If they are sorted by something else, shuffling took care of it.",
     )
 
@@ -378,7 +375,7 @@ def groups_diagnostic(inside: Mask, labels: Mapping[str, Any]) -> list[Diagnosti
     column, shares = less[0][1], [f"{share:.3g} where {column} is {name}" for _, column, name, share in less]
     return _about(
         Code.GROUPS,
-        f"{inside.mean():.3g} of all rows are covered, but {', '.join(shares)} ({_alarm()}). The promise is for all "
+        f"{inside.mean():.3g} of all rows are covered, but {', '.join(shares)} ({_ALARM}). The promise is for all "
         f"rows together. calibration=ByCategory({column!r}), on the command line --calibration "
         f"by-category:{column}, makes one for each.",
     )
@@ -430,7 +427,7 @@ def coverage_diagnostic(coverage: Proportion, n_calibrate: int, alpha: float) ->
         return _about(
             Code.COVERAGE,
             f"{coverage} was observed, further below the promised {1 - alpha:.6g} than chance allows "
-            f"({_alarm()}). The held-out rows do not look like the calibration rows. Recalibrate on recent rows.",
+            f"({_ALARM}). The held-out rows do not look like the calibration rows. Recalibrate on recent rows.",
         )
     if stats.binom.sf(n_covered - 1, coverage.n, 1 - _NOTABLE_MISSES * alpha) <= FALSE_ALARMS:
         return _about(Code.COVERAGE, _too_many(str(coverage), alpha))
@@ -488,6 +485,6 @@ def expected_cost_diagnostic(expected: Array, realised: Array, groups: Any = Non
     return _about(
         Code.EXPECTED_COST,
         f"decisions cost {realised_mean:.4g} in the mean, {abs(realised_mean - expected_mean):.3g} {more} than the "
-        f"{expected_mean:.4g} that was expected ({_alarm()}). The bound does not depend on it, but the residuals of "
+        f"{expected_mean:.4g} that was expected ({_ALARM}). The bound does not depend on it, but the residuals of "
         "these rows are unlike those that the policy was made of. Refresh on newer rows, or fit again.",
     )

@@ -320,15 +320,6 @@ class RowMeasures:
         order = rows[np.argsort(np.where(np.isfinite(premium), premium, np.inf), kind="stable")]
         return [proportion(self.held[part]) for part in np.array_split(order, n) if len(part)]
 
-    @classmethod
-    def joined(cls, parts: Sequence[RowMeasures]) -> Self:
-        """The rows of several parts, one below the other."""
-        arrays = [field.name for field in fields(cls) if field.name not in _OF_ALL]
-        rows = {name: np.concatenate([getattr(part, name) for part in parts]) for name in arrays}
-        complaints = dict.fromkeys(part.complaint for part in parts if part.complaint)
-        names, unit = parts[0].constraint_names, parts[0].cost_unit
-        return cls(**rows, constraint_names=names, complaint=". ".join(complaints), cost_unit=unit)
-
     def among(self, rows: Indices, n: int) -> Self:
         """These measures at `rows` among `n` rows, the others of which could not be decided."""
         arrays: dict[str, Any] = {}

@@ -514,11 +514,6 @@ def promised_by(model: Model) -> str:
     return f"bound{together} {model.radii.promise()}"
 
 
-def chosen_predictor(model: Model) -> str:
-    """The name of a predictor that Polyhedge has chosen, and why; none of one that was given."""
-    return model.record.settings.get("chosen predictor", "")
-
-
 def summary_of(model: Model) -> str:
     """What was learned and promised, a line each."""
     shown = [f"  {name:<10} {printable(text)}" for name, text in summary_lines(model).items()]
@@ -528,7 +523,7 @@ def summary_of(model: Model) -> str:
 def summary_lines(model: Model) -> dict[str, str]:
     """What was learned and promised, by what it is about."""
     record, problem, result = model.record, model.problem, model.record.learn_result
-    predictor = chosen_predictor(model)
+    predictor = record.settings.get("chosen predictor", "")
     if not predictor:
         given = record.settings.get("predictor", "None")
         name = "a ridge regression on smooth features" if given == "None" else " ".join(given.split())

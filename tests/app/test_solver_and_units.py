@@ -103,7 +103,7 @@ class TestUnits:
         assert "<th>regret [EUR]</th>" in found._repr_html_()
         assert "regret" in found.to_frame().index
         planned = ph.Decisions(
-            decisions.flat, decisions.cost_bound, decisions.worst_outcome, decisions.active_facets, decisions.status,
+            decisions.flat, decisions.cost_bound, decisions.worst_outcome, decisions.status,
             decisions.gap, decisions.layout, labels=decisions.labels, expected_cost=decisions.cost_bound,
         )  # fmt: skip
         assert "<th>expected_cost [EUR]</th>" in planned._repr_html_()

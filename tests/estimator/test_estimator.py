@@ -40,7 +40,6 @@ def test_decisions_have_the_shapes_that_the_documentation_promises(fitted, data)
     assert found.z.shape == (7, 2)
     assert found.cost_bound.shape == (7,)
     assert found.worst_outcome.shape == (7, 2)
-    assert found.active_facets.shape == (7, fitted.set_.n_facets)
     assert all(status is ph.Status.OPTIMAL for status in found.status)
     assert found.gap == pytest.approx(0.0, abs=1e-6)
 

@@ -190,7 +190,7 @@ def test_decisions_do_not_depend_on_the_number_of_workers(kind, monkeypatch):
     centers = rng.normal(size=(700, 5))
     monkeypatch.setattr(batch, "_TASK", 40)
     alone, together = (decide(problem, shape, 0.0, centers, n_jobs=n) for n in (1, 4))
-    for name in ("z", "cost_bound", "worst_outcome", "active_facets", "gap"):
+    for name in ("z", "cost_bound", "worst_outcome", "gap"):
         assert np.allclose(getattr(alone, name), getattr(together, name), atol=1e-8)
 
 
@@ -307,7 +307,7 @@ def test_memory_beyond_inputs_and_outputs_does_not_grow_with_the_contexts(d, n, 
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         kept = sum(getattr(found, name).nbytes for name in ("z", "cost_bound", "worst_outcome", "gap", "status"))
-        beyond.append(peak - kept - found.active_facets.nbytes)
+        beyond.append(peak - kept)
     # Two masks of a byte a context, of finite numbers and open contexts, are all that grows.
     assert beyond[1] - beyond[0] <= 3 * d * n
     assert beyond[1] <= 3 * d * n + 40e6

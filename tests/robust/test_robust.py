@@ -156,10 +156,6 @@ class TestWorstCaseIsBruteForce:
         A, h = problem.support_rows
         assert np.all(A @ outcome[0] <= h + 1e-6)
         assert found.gap[0] <= 1e-6
-        assert found.active_facets.shape[1] == (shape.n_facets if isinstance(shape, Polyhedron) else 0)
-        if isinstance(shape, Polyhedron):
-            tight = shape.W @ (outcome[0] - center) + shape.b >= RADIUS - 1e-6
-            np.testing.assert_array_equal(found.active_facets[0], tight)
 
     @pytest.mark.parametrize("d", [1, 3])
     @pytest.mark.parametrize("shape", [s for s in SHAPES if s not in ROUND])

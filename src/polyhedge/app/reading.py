@@ -100,7 +100,10 @@ def read_table(
     separator = None if separator is None else separator.replace("\\t", "\t")
     if separator is not None and len(separator) != 1:
         raise ValueError(f"The separator must be one character, got {separator!r}.")
-    _check_shape(text, separator, path, max_values)
+    # Counted before parsing: separators of the first line that holds something, and lines.
+    first = next((line for line in io.StringIO(text) if line.strip()), "")
+    n_columns = 1 + max(first.count(candidate) for candidate in ([separator] if separator else _SEPARATORS))
+    _check_size(path.name, max(text.count("\n"), 1), n_columns, max_values)
     separator = _separator(text) if separator is None else separator
     sample = _sample(text, separator, path)
     _check_header(sample, path)
@@ -110,7 +113,9 @@ def read_table(
     if decimal not in (".", ","):
         raise ValueError(f"The decimal sign must be '.' or ',', got {decimal!r}.")
     if decimal == "," and len(frame):
-        frame = frame.apply(_with_points)
+        for name, column in frame.items():
+            pointed = column.str.replace(".", "", regex=False).str.replace(",", ".", regex=False)
+            frame[name] = column.where(~column.str.match(_COMMA_CELL, na=False), pointed)
         notes.append(f"{path.name} was read with a decimal comma.")
     return _checked(frame, path, notes)
 
@@ -163,13 +168,6 @@ def _separator(text: str) -> str:
         return (sum(w == width for w in widths) / len(widths) if width > 1 else 0.0, width)
 
     return max(_SEPARATORS, key=fit)
-
-
-def _check_shape(text: str, separator: str | None, path: Path, max_values: int) -> None:
-    """Count before parsing: separators of the first line that holds something, and lines."""
-    first = next((line for line in io.StringIO(text) if line.strip()), "")
-    n_columns = 1 + max(first.count(candidate) for candidate in ([separator] if separator else _SEPARATORS))
-    _check_size(path.name, max(text.count("\n"), 1), n_columns, max_values)
 
 
 def _sample(text: str, separator: str, path: Path) -> list[list[str]]:
@@ -241,12 +239,6 @@ def _decimal(sample: list[list[str]]) -> str:
     # 1,234 alone could be a thousand; 1,5 could not.
     is_decimal = any(len(cell.partition(",")[2]) != 3 for cell in commas)
     return "," if is_decimal and not any(_DOT_NUMBER.fullmatch(cell) for cell in cells) else "."
-
-
-def _with_points(column: Any) -> Any:
-    is_number = column.str.match(_COMMA_CELL, na=False)
-    pointed = column.str.replace(".", "", regex=False).str.replace(",", ".", regex=False)
-    return column.where(~is_number, pointed)
 
 
 def _checked(frame: Any, path: Path, notes: list[str]) -> Table:

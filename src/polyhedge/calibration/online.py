@@ -18,8 +18,6 @@ from polyhedge.calibration.radii import Calibrator, Radii, refuse_groups
 from polyhedge.calibration.rank import attained_rank, exact
 from polyhedge.rows import Rows
 
-_COUNTED = 1e-9
-"""Share of a row by which sums of misses are rounded, row by row."""
 SPEEDS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128)
 """Steps that are mixed: those of Gibbs and Candes (2024), from nearly constant to one miss moving the level by 0.1."""
 SATURATION = 0.01

@@ -37,7 +37,6 @@ from polyhedge.decisions import Decisions
 from polyhedge.diagnostics import Diagnostic, expected_cost_diagnostic
 from polyhedge.model import Model
 from polyhedge.monitoring.monitor import Monitoring, after_scores
-from polyhedge.problems import DecisionProblem
 
 _PATIENCE = 60.0
 """Seconds that a process waits for another to finish writing."""
@@ -95,8 +94,8 @@ class OutcomeLog:
     def __init__(self, path: str | Path, model: Model | Any) -> None:
         if str(path) == ":memory:":  # SQLite's name for no file at all
             raise ValueError('A log is a file, which outlives the process; got ":memory:". Give it a path.')
-        self.path, self.model = Path(path), _model_of(model)
-        model = self.model
+        model = model if isinstance(model, Model) else model._fitted("OutcomeLog")
+        self.path, self.model = Path(path), model
         if not self.path.exists() and self.path.parent.is_dir():
             self._begin()
         with self._writing() as database:
@@ -135,7 +134,9 @@ class OutcomeLog:
             raise ValueError(
                 f"There must be one key for each of {len(decisions)} decisions that decide returned, got {len(keys)}."
             )
-        names, now, keys = _names_of(self.model.problem), _now(), row_keys(keys)
+        problem, now, keys = self.model.problem, _now(), row_keys(keys)
+        n_auxiliary = problem.n_decisions - len(problem.decision_names)
+        names = [*problem.decision_names, *(f"auxiliary_{k}" for k in range(n_auxiliary))]
         costs = np.full(len(keys), np.nan) if decisions.expected_cost is None else decisions.expected_cost
         numbers = decisions.cost_bound.tolist(), decisions.radii.tolist(), costs.tolist()
         rows = [
@@ -177,9 +178,10 @@ class OutcomeLog:
         now, names = _now(), model.problem.outcome_names
         with self._writing() as database:
             (batch,) = database.execute("SELECT COALESCE(MAX(batch), 0) FROM outcomes").fetchone()
-            decided, had_none, entries = _decided(database, keys), None, list[tuple[Any, ...]]()
+            had_none, entries = None, list[tuple[Any, ...]]()
             for i, key in enumerate(keys):
-                decision, noted = decided.get(key, (None, None))
+                query = "SELECT decision, radius FROM decided WHERE key = ?"
+                decision, noted = database.execute(query, (key,)).fetchone() or (None, None)
                 radius, origin = _radius(None if radii is None else float(radii[i]), noted, computed[i])
                 # Rows that follow from those before are replayed without radii, so they have batches of their own.
                 batch, had_none = batch + (had_none != (radius is None)), radius is None
@@ -277,14 +279,6 @@ class OutcomeLog:
             database.execute("COMMIT")
 
 
-def _decided(database: sqlite3.Connection, keys: Sequence[str]) -> dict[str, tuple[str, float]]:
-    """Decision and radius that were noted under these keys."""
-    rows = {
-        key: database.execute("SELECT decision, radius FROM decided WHERE key = ?", (key,)).fetchone() for key in keys
-    }
-    return {key: row for key, row in rows.items() if row is not None}
-
-
 def _radius(given: float | None, noted: float | None, computed: float | None) -> tuple[float | None, str]:
     """The radius that a row is held to, and where it comes from."""
     if given is not None:
@@ -292,18 +286,6 @@ def _radius(given: float | None, noted: float | None, computed: float | None) ->
     if noted is not None:
         return noted, "log"
     return computed, "online" if computed is None else "computed"
-
-
-def _model_of(fitted: Any) -> Model:
-    """The model of a fitted decider, or the model itself."""
-    model: Model = fitted if isinstance(fitted, Model) else fitted._fitted("OutcomeLog")
-    return model
-
-
-def _names_of(problem: DecisionProblem) -> list[str]:
-    """Of all variables: those that were declared as the decision come first."""
-    names = list(problem.decision_names)
-    return [*names, *(f"auxiliary_{k}" for k in range(problem.n_decisions - len(names)))]
 
 
 def _as_json(names: Sequence[str], values: Array) -> str:

@@ -22,9 +22,9 @@ import scipy.sparse as sp
 
 from polyhedge._support.stored import stored
 from polyhedge._support.tolerances import CANCELLATION, ROUNDING, SOLVED
-from polyhedge._support.validation import Array, Indices, Mask
+from polyhedge._support.validation import Array, Indices
 from polyhedge.data.splits import evenly_chosen
-from polyhedge.decisions import Decisions, tight_facets
+from polyhedge.decisions import Decisions
 from polyhedge.planning.costs import PlanningProblem
 from polyhedge.planning.programs import least_with_cuts
 from polyhedge.planning.residual_distributions import MOST_POINTS, padded
@@ -71,7 +71,7 @@ class LeastMean:
         rows = np.flatnonzero(decisions.may_tie & decisions.is_optimal & np.isfinite(decisions.cost_bound))
         if not len(rows):
             return decisions
-        flat, worst, facets = decisions.flat.copy(), decisions.worst_outcome.copy(), decisions.active_facets.copy()
+        flat, worst = decisions.flat.copy(), decisions.worst_outcome.copy()
         tied = _Tied(placed.take(rows), radii[rows], flat[rows], decisions.cost_bound[rows])
         if self._separable is not None and self.problem.structure.fixed_lines is not None:
             sets, directions = tied.placed, self.problem.structure.pieces.q
@@ -79,9 +79,9 @@ class LeastMean:
             flat[rows] = self.on_segment(sets.centers, sets.scales, tied.z, tied.bound, reach)
         else:
             first, own = tied.distinct()
-            better = self._by_programs(tied.take(first), worst[rows[first]], facets[rows[first]])
-            flat[rows], worst[rows], facets[rows] = (part[own] for part in better)
-        return replace(decisions, flat=flat, worst_outcome=worst, active_facets=facets)
+            better = self._by_programs(tied.take(first), worst[rows[first]])
+            flat[rows], worst[rows] = (part[own] for part in better)
+        return replace(decisions, flat=flat, worst_outcome=worst)
 
     def on_segment(self, centers: Array, scales: Array, z: Array, bound: Array, reach: Array) -> Array:
         """Decisions (N, p) on a segment: where between the ends of the level stretch the mean stops falling.
@@ -153,7 +153,7 @@ class LeastMean:
         nowhere, evenly = np.zeros((len(z), self._cost.points.shape[1])), np.ones(len(z))
         return distinct_cuts(Cuts.joined([cuts for _, cuts in self._cost.cuts(z, nowhere, evenly, Risk())]))
 
-    def _by_programs(self, tied: _Tied, worst: Array, facets: Mask) -> tuple[Array, Array, Mask]:
+    def _by_programs(self, tied: _Tied, worst: Array) -> tuple[Array, Array]:
         """A program for each row; the worst outcome of another decision is another."""
         placed, z = tied.placed, tied.z.copy()
         sizes, which = np.unique(np.column_stack([tied.radii, placed.scales]), axis=0, return_inverse=True)
@@ -174,8 +174,7 @@ class LeastMean:
                 own, center = shapes[int(which[i])], placed.centers[[i]]
                 z[i], worst[i] = better
                 worst[i] = brought_back(self.problem, *own, center, worst[[i]])[0]
-                facets[i] = tight_facets(*own, worst[[i]], center)[0]
-        return z, worst, facets
+        return z, worst
 
 
 @dataclass(frozen=True, eq=False)

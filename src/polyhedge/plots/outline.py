@@ -44,7 +44,9 @@ def projection(shape: Shape, radius: float, pair: tuple[int, int], frame: Frame)
     facets, first = shape.facets(), list(pair)
     if facets is not None and shape.n_outcomes == 2:
         return _clip(facets.W[:, first], radius - facets.b, frame)
-    V = _around(N_DIRECTIONS)
+    # Off the axes: a maximum along the normal of a facet may be any point of it, next to it it is a corner.
+    angles = np.linspace(0.0, 2 * np.pi, N_DIRECTIONS, endpoint=False) + 1.0 / N_DIRECTIONS
+    V = np.column_stack([np.cos(angles), np.sin(angles)])
     full = np.zeros((len(V), shape.n_outcomes))
     full[:, first] = V
     if facets is not None:
@@ -83,7 +85,8 @@ def draw_set(
     label = plain(label)
     color, dash = CYCLE[position % len(CYCLE)], LINES[position % len(LINES)]
     face = (color, 0.18) if position == 0 else (color, 0.0)
-    if shape.n_outcomes == 2 and not _is_convex(shape):
+    known = shape.shape if isinstance(shape, _Placed) else shape
+    if shape.n_outcomes == 2 and known.facets() is None and not known.is_round:  # not convex
         _contour(ax, shape, radius, pair, frame, color, dash, fill=position == 0)
         ax.plot([], [], color=color, linestyle=dash, linewidth=1.8, label=label)
         return np.empty((0, 2))
@@ -99,11 +102,6 @@ def draw_set(
         return corners
     ax.fill(*corners.T, facecolor=face, edgecolor=color, linestyle=dash, linewidth=1.8, label=label, zorder=2)
     return corners
-
-
-def _is_convex(shape: Shape) -> bool:
-    known = shape.shape if isinstance(shape, _Placed) else shape
-    return known.facets() is not None or known.is_round
 
 
 def _contour(
@@ -163,12 +161,6 @@ def frame_of(points: Array, margin: float = 0.08) -> Frame:
     low, high = np.quantile(points, _TAIL, axis=0), np.quantile(points, 1 - _TAIL, axis=0)
     spread = np.where(high > low, high - low, np.abs(high).max(initial=0.0) or 1.0)
     return low - margin * spread, high + margin * spread
-
-
-def _around(n: int) -> Array:
-    # Off the axes: a maximum along the normal of a facet may be any point of it, next to it it is a corner.
-    angles = np.linspace(0.0, 2 * np.pi, n, endpoint=False) + 1.0 / n
-    return np.column_stack([np.cos(angles), np.sin(angles)])
 
 
 def _clip(normals: Array, offsets: Array, frame: Frame) -> Array:

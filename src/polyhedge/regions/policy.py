@@ -52,7 +52,6 @@ class PlannedDecisions:
             flat=self.z,
             cost_bound=bounds,
             worst_outcome=np.full((n, problem.n_outcomes), np.nan),
-            active_facets=np.zeros((n, 0), dtype=bool),
             status=self.status,
             gap=np.where(np.isfinite(bounds) & (self.status != Status.STOPPED_EARLY), 0.0, np.inf),
             layout=problem.layout,

@@ -33,7 +33,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from polyhedge._support.validation import Array, Indices, Mask, as_rows
-from polyhedge.decisions import Decisions, all_optimal, joined, numbered_facets, tight_facets
+from polyhedge.decisions import Decisions, all_optimal, joined
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.checks import may_be_infeasible
 from polyhedge.problems.lifted import Lifted
@@ -116,8 +116,7 @@ def decide(
         if not problem.structure.ignored_outcomes.any() or job.shape.facets() is None or not len(here):
             return decisions
         worst = brought_back(problem, job.shape, job.radius, here, decisions.worst_outcome)
-        active = tight_facets(job.shape, job.radius, worst, here)
-        return replace(decisions, worst_outcome=worst, active_facets=active)
+        return replace(decisions, worst_outcome=worst)
 
     return work(0, slice(None), progress) if len(sizes) == 1 else _in_groups(which, len(sizes), work, progress)
 
@@ -294,9 +293,8 @@ def _without_radius(job: Job, contexts: Array) -> Decisions:
     status.fill(Status.UNBOUNDED_SET)
     detail = ("The radius is infinite, so that the set holds every outcome",) * n
     none = np.full((n, job.problem.n_outcomes), np.nan)
-    facets = np.zeros_like(tight_facets(job.shape, 0.0, none))
     z = np.full((n, job.problem.n_decisions), np.nan)
-    return Decisions(z, np.full(n, np.inf), none, facets, status, np.full(n, np.inf), job.problem.layout, detail)
+    return Decisions(z, np.full(n, np.inf), none, status, np.full(n, np.inf), job.problem.layout, detail)
 
 
 def _value_by_value(job: Job, contexts: Array) -> Decisions:
@@ -312,8 +310,8 @@ def _value_by_value(job: Job, contexts: Array) -> Decisions:
 
 def _along_segment(job: Job, centers: Array) -> Decisions | None:
     """All contexts in closed form; None where decisions lie on no segment, or where the set is round."""
-    problem, shape, radius = job.problem, job.shape, job.radius
-    segment, form = problem.structure.segment, shape.conic_form(radius)
+    problem = job.problem
+    segment, form = problem.structure.segment, job.shape.conic_form(job.radius)
     if segment is None or any(cone.kind == "soc" for cone in form.cones):
         return None
     try:
@@ -325,7 +323,6 @@ def _along_segment(job: Job, centers: Array) -> Decisions | None:
     n = len(centers)
     z, bound = np.empty((n, problem.n_decisions)), np.empty(n)
     worst = np.empty((n, problem.n_outcomes))
-    tight = np.empty((n, numbered_facets(shape)), dtype=bool)
     may_tie = np.zeros(n, dtype=bool)
 
     def fill(chunk: slice) -> None:
@@ -334,14 +331,13 @@ def _along_segment(job: Job, centers: Array) -> Decisions | None:
         s, bound[chunk], residual = decide_along(segment, support, centers[chunk])
         for j, (low, high) in enumerate(zip(segment.z0, segment.z1, strict=True)):
             z[chunk, j] = low + s * (high - low)
-        tight[chunk] = tight_facets(shape, radius, residual)
         np.add(residual, centers[chunk], out=worst[chunk])
 
     chunks = [slice(k, k + _SEGMENT_CHUNK) for k in range(0, n, _SEGMENT_CHUNK)]
     for chunk, _ in zip(chunks, in_order(fill, chunks, n_jobs=job.n_jobs), strict=True):
         if job.progress is not None:
             job.progress(min(chunk.stop, n), n)
-    return Decisions(z, bound, worst, tight, all_optimal(n), np.zeros(n), problem.layout, may_tie=may_tie)
+    return Decisions(z, bound, worst, all_optimal(n), np.zeros(n), problem.layout, may_tie=may_tie)
 
 
 def _with_known_support(job: Job, centers: Array) -> Decisions | None:
@@ -491,7 +487,6 @@ def _collect(job: Job, centers: Array, decided: BatchDecisions, rows: Iterator[_
         flat=decided.z,
         cost_bound=decided.cost_bound,
         worst_outcome=worst,
-        active_facets=tight_facets(job.shape, job.radius, worst, centers),
         status=status,
         gap=decided.gap,
         layout=job.problem.layout,

@@ -13,7 +13,6 @@ import numpy as np
 
 from polyhedge._support.tolerances import ROUNDING
 from polyhedge._support.validation import Array, Indices, Mask
-from polyhedge.decisions import BLOCK
 from polyhedge.problems.structure import Segment
 from polyhedge.robust.support import Maximiser
 from polyhedge.solvers.program import ConicForm
@@ -22,6 +21,8 @@ _SAME = 1e-10
 """Share of the distance between the worst cases of both ends up to which two of them are one."""
 _FEW = 32
 """Thresholds up to which comparing with each is faster than a binary search."""
+_BLOCK = 8192
+"""Contexts that are worked on together: their numbers should stay in the processor's cache."""
 
 
 @dataclass(frozen=True)
@@ -124,8 +125,8 @@ def decide_along(segment: Segment, support: SupportAlongSegment, centers: Array)
     n, d = centers.shape
     s, bound, worst = np.empty(n), np.empty(n), np.empty((n, d))
     table = _table(support, float(segment.base[2]))
-    for k in range(0, n, BLOCK):
-        block = slice(k, k + BLOCK)
+    for k in range(0, n, _BLOCK):
+        block = slice(k, k + _BLOCK)
         _decide_block(segment, table, centers[block], s[block], bound[block], worst[block])
     return s, bound, worst
 
@@ -138,11 +139,11 @@ def ties_along(segment: Segment, support: SupportAlongSegment, centers: Array) -
     # What slopes are sums of: rounding is a share of these, also where the slopes themselves cancel out.
     largest = float(np.abs(support.points @ np.stack([segment.v0, segment.v1]).T).max()) + abs(float(segment.base[1]))
     sizes = np.abs(segment.v0) + np.abs(segment.v1)
-    for k in range(0, len(centers), BLOCK):
-        t = centers[k : k + BLOCK] @ (segment.v0 - segment.v1)
+    for k in range(0, len(centers), _BLOCK):
+        t = centers[k : k + _BLOCK] @ (segment.v0 - segment.v1)
         t -= segment.base[1]
-        near = _SAME * (largest + np.abs(centers[k : k + BLOCK]) @ sizes)
-        may_tie[k : k + BLOCK] = table.locate(t + near) != table.locate(t - near)
+        near = _SAME * (largest + np.abs(centers[k : k + _BLOCK]) @ sizes)
+        may_tie[k : k + _BLOCK] = table.locate(t + near) != table.locate(t - near)
     return may_tie
 
 

@@ -14,8 +14,8 @@ All other problems are solved context by context. `ROUTES_EACH` lists these ways
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -25,7 +25,7 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.robust.routes import Route, decide, dispatch
 from polyhedge.sets import Shape
 from polyhedge.solvers.program import status_at
-from polyhedge_study.inside import OPTIMAL, ROUNDING, Array, Indices, Mask
+from polyhedge_study.inside import OPTIMAL, ROUNDING, Array, Mask
 
 Maximisers = Callable[[Array], Array]
 """Row i of the result is a maximiser over the set of context i in the direction of row i."""
@@ -68,11 +68,6 @@ def has_segment(problem: DecisionProblem) -> bool:
     return problem.structure.segment is not None or problem.structure.fixed_lines is not None
 
 
-def side_by_side(parts: list[Decisions], rows: Sequence[Indices]) -> Decisions:
-    """Decisions for parts of the contexts as one: part k has the contexts rows[k]; sets differ, so do their facets."""
-    return joined([replace(part, active_facets=np.zeros((len(part), 0), dtype=bool)) for part in parts], rows)
-
-
 def decisions_at(
     problem: DecisionProblem, z: Array, bound: Array, outcomes: Array, gap: Array, size: Array
 ) -> Decisions:
@@ -81,7 +76,6 @@ def decisions_at(
         flat=z,
         cost_bound=bound,
         worst_outcome=outcomes,
-        active_facets=np.zeros((len(z), 0), dtype=bool),
         status=np.array([status_at(*pair) for pair in zip(gap, size, strict=True)], dtype=object),
         gap=gap,
         layout=problem.layout,
@@ -90,7 +84,7 @@ def decisions_at(
 
 def _one_by_one(problem: DecisionProblem, _: Maximisers, set_at: SetAt, centers: Array) -> Decisions:
     rows = [np.array([i]) for i in range(len(centers))]
-    return side_by_side([decide(problem, *set_at(i), centers[[i]]) for i in range(len(centers))], rows)
+    return joined([decide(problem, *set_at(i), centers[[i]]) for i in range(len(centers))], rows)
 
 
 @dataclass(frozen=True)

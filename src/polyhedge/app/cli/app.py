@@ -43,7 +43,7 @@ class _Commands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names in the order of the help."""
-        return [*super().list_commands(ctx), *added_commands()]
+        return [*super().list_commands(ctx), *sorted(entry_points("polyhedge.commands").names)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A command of the library, or else one that another package adds."""
@@ -60,9 +60,8 @@ class _Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Say where a command can be had that is not installed."""
-        missing = missing_command(args[0])
-        if missing and self.get_command(ctx, args[0]) is None:
-            raise ModuleNotFoundError(missing)
+        if args[0] in ("bench", "demo", "reproduce") and self.get_command(ctx, args[0]) is None:
+            raise ModuleNotFoundError(f"polyhedge {args[0]} {_HOW_TO_GET_IT}")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -184,11 +183,6 @@ def entry_points(group: str) -> Any:
     return metadata.entry_points(group=group)
 
 
-def added_commands() -> list[str]:
-    """Names of the commands that installed packages add."""
-    return sorted(entry_points("polyhedge.commands").names)
-
-
 def added_command(name: str) -> Any | None:
     """The command that an installed package adds under this name, if one does."""
     commands = tuple(entry_points("polyhedge.commands").select(name=name))
@@ -202,11 +196,6 @@ def added_command(name: str) -> Any | None:
     command = typer.main.get_command(added)
     command.name = name
     return command
-
-
-def missing_command(name: str) -> str:
-    """How to get a command that is not installed; empty for one that nobody has."""
-    return f"polyhedge {name} {_HOW_TO_GET_IT}" if name in ("bench", "demo", "reproduce") else ""
 
 
 def page_writer() -> Callable[[Path, Path | None], Path]:

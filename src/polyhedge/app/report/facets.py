@@ -16,7 +16,7 @@ from polyhedge.decisions import Decisions
 from polyhedge.estimator import RobustDecider
 from polyhedge.model import Model
 from polyhedge.rows import Rows
-from polyhedge.sets import Polyhedron, Shape
+from polyhedge.sets import Polyhedron
 
 __all__ = ["facets_in_words", "policy_in_words"]
 
@@ -68,13 +68,23 @@ def facets_in_words(
     radii = np.array([model.family.set_radius(radius) for radius in placed.radii.tolist()])
     finite = radii[np.isfinite(radii)]
     ends = (finite.min(), finite.max()) if len(finite) else (model.set_radius, model.set_radius)
-    polyhedron = shape.facets()
+    polyhedron, axes = shape.facets(), np.eye(shape.n_outcomes)
+    high, low = np.asarray(shape.support(axes, ends[1])), -np.asarray(shape.support(-axes, ends[1]))
     if polyhedron is None:
-        return _round_in_words(shape, float(ends[0]), float(ends[1]), names)
+        size = f"{ends[1]:.3g}" if ends[0] == ends[1] else f"{ends[0]:.3g} to {ends[1]:.3g}, here the largest"
+        return (
+            f"the set has no facets: it is a {type(shape).__name__} of radius {size}",
+            *(
+                f"{name} lies between {a:+.3g} and {b:+.3g} of its prediction"
+                for name, a, b in zip(names, low, high, strict=True)
+            ),
+        )
     shares = _binding(polyhedron, model, rows, radii, placed.decide()).mean(axis=0)
     size = np.abs(polyhedron.W).sum(axis=1)
     least, most = ((radius - polyhedron.b) / size for radius in ends)
-    reach, order = _reach(shape, ends[1]), np.argsort(-shares, kind="stable")
+    width = high - low  # outcomes of different units are compared by half of it
+    reach = np.where(np.isfinite(width) & (width > 0), width / 2, 1.0)
+    order = np.argsort(-shares, kind="stable")
     order = order[shares[order] > 0]
     sentences = [
         f"facet {k + 1} {_limit_in_words(polyhedron.W[k] / size[k], least[k], most[k], reach, names)}; "
@@ -121,13 +131,6 @@ def _binding(polyhedron: Polyhedron, model: Model, rows: Rows, radii: Array, dec
     return binds
 
 
-def _reach(shape: Shape, radius: float) -> Array:
-    """Half the width of the set in each outcome, to compare outcomes of different units."""
-    axes = np.eye(shape.n_outcomes)
-    width = np.asarray(shape.support(axes, radius)) + np.asarray(shape.support(-axes, radius))
-    return np.where(np.isfinite(width) & (width > 0), width / 2, 1.0)
-
-
 def _limit_in_words(weights: Array, least: float, limit: float, reach: Array, names: Sequence[str]) -> str:
     moved = np.abs(weights) * reach
     kept = np.flatnonzero(moved >= _NEGLIGIBLE * moved.max())
@@ -146,17 +149,6 @@ def _limit_in_words(weights: Array, least: float, limit: float, reach: Array, na
     terms = " ".join(f"{'-' if signed[j] < 0 else '+'} {abs(signed[j]):.2g} {names[j]}" for j in ordered)
     more = f" and {len(kept) - len(largest)} smaller terms" if len(kept) > len(largest) else ""
     return f"limits {terms.removeprefix('+ ')}{more} {size} the prediction"
-
-
-def _round_in_words(shape: Shape, least: float, radius: float, names: Sequence[str]) -> tuple[str, ...]:
-    axes = np.eye(shape.n_outcomes)
-    high, low = np.asarray(shape.support(axes, radius)), -np.asarray(shape.support(-axes, radius))
-    size = f"radius {radius:.3g}" if least == radius else f"radius {least:.3g} to {radius:.3g}, here the largest"
-    opening = f"the set has no facets: it is a {type(shape).__name__} of {size}"
-    return opening, *(
-        f"{name} lies between {a:+.3g} and {b:+.3g} of its prediction"
-        for name, a, b in zip(names, low, high, strict=True)
-    )
 
 
 def policy_in_words(decider: RobustDecider) -> tuple[str, ...]:

@@ -96,6 +96,9 @@ def model_report(
         warnings += [*fresh_rows_diagnostic(model, Rows(model.features(rows.X), rows.Y)), *own_warnings(seen)]
     warnings += [] if model.radii.is_grouped else diagnostics_of_size(model.radii)
     notes = [Note(text, warning=True) for text in dict.fromkeys(warnings)]
+    curve: list[Block] = [_missing("The cost of other levels is measured on held-out rows")]
+    if rows is not None:
+        curve = curve_blocks(decider, rows.X, rows.Y, rows.parameters, rows.labels)
     sections = [
         Section("In short", [*in_short(decider, seen), *notes]),
         Section("What is decided", _decided(decider, rows, seen)),
@@ -104,7 +107,7 @@ def model_report(
             "What was observed", [_missing("Nothing was observed")] if seen is None else observed_blocks(decider, seen)
         ),
         Section("What the bound is made of", _bounded(decider, rows)),
-        Section("What a higher level would cost", _curve(decider, rows)),
+        Section("What a higher level would cost", curve),
         Section("How it was made", _made(decider, details)),
     ]
     title = details.title or f"Robust decisions: {decider.problem_.name}"
@@ -185,12 +188,6 @@ def _frontier(decider: RobustDecider) -> Table:
         "do not calibrate, so that a caution may be chosen by them."
     )
     return frame_table("Bound against mean cost", pd.DataFrame(decider.frontier()).rename(columns=heads), note)
-
-
-def _curve(decider: RobustDecider, rows: TableRows | None) -> list[Block]:
-    if rows is None:
-        return [_missing("The cost of other levels is measured on held-out rows")]
-    return curve_blocks(decider, rows.X, rows.Y, rows.parameters, rows.labels)
 
 
 def _made(decider: RobustDecider, details: ModelDetails) -> list[Block]:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from polyhedge.decisions import Decisions
+from polyhedge.decisions import Decisions, joined
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.structure import Segment
 from polyhedge.robust.routes import decide
-from polyhedge_study.each_context import decide_each, decisions_at, has_segment, side_by_side
+from polyhedge_study.each_context import decide_each, decisions_at, has_segment
 from polyhedge_study.inside import Array, Indices, Mask
 from polyhedge_study.nets.convex_nets import ConvexNets
 from polyhedge_study.nets.net_saddle import PARALLEL, Line, Saddle, find_saddles, supports
@@ -70,7 +70,7 @@ def decide_nets(problem: DecisionProblem, sets: NetSets, centers: Array) -> Deci
     if together.any():
         parts.append(_together(problem, segment, sets[together], centers[together]))
         rows.append(np.flatnonzero(together))
-    return side_by_side(parts, rows)
+    return joined(parts, rows)
 
 
 def oriented(segment: Segment) -> Segment | None:
