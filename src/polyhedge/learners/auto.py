@@ -239,7 +239,8 @@ class _CrossFit:
     def _reason(self, selection: Selection) -> str:
         scores, nominal = selection.scores, self._nominal
         least = min(scores, key=lambda name: scores[name])
-        words = "cross-validated extra costs: " + ", ".join(f"{name} {cost - nominal:.4g}" for name, cost in scores.items())
+        costs = ", ".join(f"{name} {cost - nominal:.4g}" for name, cost in scores.items())
+        words = f"cross-validated extra costs: {costs}"
         if scores[least] < scores[selection.chosen]:
             gap = selection.penalties[least] - selection.penalties[selection.chosen]
             words += f"; {least} would have to be lower by more than {gap:.3g}, "
