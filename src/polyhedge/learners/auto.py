@@ -239,8 +239,9 @@ class _CrossFit:
     def _reason(self, selection: Selection) -> str:
         scores, nominal = selection.scores, self._nominal
         least = min(scores, key=lambda name: scores[name])
-        costs = ", ".join(f"{name} {cost - nominal:.4g}" for name, cost in scores.items())
-        words = f"cross-validated extra costs: {costs}"
+        words = "cross-validated extra costs: " + ", ".join(
+            f"{name} {cost - nominal:.4g}" for name, cost in scores.items()
+        )
         if scores[least] < scores[selection.chosen]:
             gap = selection.penalties[least] - selection.penalties[selection.chosen]
             words += f"; {least} would have to be lower by more than {gap:.3g}, "
