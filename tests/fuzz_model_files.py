@@ -29,15 +29,13 @@ HEADERS = ("{'descr': '|O', 'fortran_order': False, 'shape': (2,), }", "{'descr'
 
 def write_seeds(folder: Path) -> None:
     """Whole models of all kinds, small ones."""
-    from sklearn.ensemble import GradientBoostingRegressor, RandomForestRegressor
-
     X, Y = ph.data.make_synthetic(160, rng=np.random.default_rng(0))
     linear, shop = ph.problems.simplex_linear([0.0, 0.1]), ph.problems.newsvendor(1.0, 3.0, 2)
     box = ph.learners.OneSidedBox()
     cases: dict[str, dict[str, Any]] = {
         "set": {"learner": box, "guarantee": "outcome"},
-        "forest": {"learner": box, "guarantee": "outcome", "predictor": RandomForestRegressor(3, max_depth=3)},
-        "boosting": {"learner": box, "predictor": GradientBoostingRegressor(n_estimators=3)},
+        "forest": {"learner": box, "guarantee": "outcome", "predictor": "forest"},
+        "boosting": {"learner": box, "predictor": "boosting"},
         "categories": {"learner": box, "calibration": ph.calibration.ByCategory(0), "predictor": "precomputed"},
         "online": {"learner": box, "calibration": ph.calibration.Online(0.05)},
         "shop": {"problem": shop},

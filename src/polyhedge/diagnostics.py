@@ -21,7 +21,7 @@ from polyhedge._support.warnings import Code, CodedWarning
 from polyhedge.calibration import Radii, conformal_rank, coverage_law
 from polyhedge.evaluation import Proportion, RowMeasures
 from polyhedge.model import Model, Prints
-from polyhedge.predictors.table import time_order
+from polyhedge.predictors.columns import time_order
 from polyhedge.rows import Rows
 
 FALSE_ALARMS = 0.01

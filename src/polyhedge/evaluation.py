@@ -10,8 +10,7 @@ from typing import Any, Self
 import numpy as np
 from scipy import stats
 
-from polyhedge._support.alignment import is_missing
-from polyhedge._support.frames import as_frame, as_html
+from polyhedge._support.frames import as_frame, as_html, is_missing
 from polyhedge._support.text import amount, with_unit
 from polyhedge._support.tolerances import CANCELLATION, SOLVED
 from polyhedge._support.validation import Array, Indices, Mask

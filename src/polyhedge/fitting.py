@@ -20,8 +20,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from polyhedge._support.alignment import check_same_rows, names_of, refuse_outcomes
-from polyhedge._support.frames import as_pandas, from_dictionaries
+from polyhedge._support.frames import as_pandas, check_same_rows, from_dictionaries, names_of, refuse_outcomes
 from polyhedge._support.validation import Array, check_alpha
 from polyhedge._support.warnings import Code, SettingWarning, warn
 from polyhedge.calibration import (
@@ -43,8 +42,9 @@ from polyhedge.model import Model, Record, calibrated_radii, fitted_model, guara
 from polyhedge.planning import LeastMean, MeanCost
 from polyhedge.planning.development import Development, parts_of_policy, planned_guard
 from polyhedge.planning.margins import takes_margins
-from polyhedge.predictors.raw_columns import Schema, number_columns, read_features, reads_columns
-from polyhedge.predictors.regressor import Predictor, as_predictor, check_weights, out_of_fold, takes_sparse
+from polyhedge.predictors.columns import Schema, number_columns, read_features, reads_columns
+from polyhedge.predictors.recipes import check_weights
+from polyhedge.predictors.regressor import Predictor, as_predictor, out_of_fold, takes_sparse
 from polyhedge.predictors.selection import is_auto, is_made_here, prepare, takes_frame
 from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.problems.checks import check_feasible, check_outcomes, in_outcome_order, is_named, named_by

@@ -16,8 +16,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from polyhedge._support.alignment import names_of, select_columns
-from polyhedge._support.frames import as_pandas, backend_of, from_dictionaries, row_labels
+from polyhedge._support.frames import as_pandas, backend_of, from_dictionaries, names_of, row_labels, select_columns
 from polyhedge._support.stored import stored
 from polyhedge._support.text import printable
 from polyhedge._support.validation import Array, Indices
@@ -28,7 +27,7 @@ from polyhedge.decisions import Decisions, Labels, no_decisions
 from polyhedge.evaluation import RowMeasures, measure_rows
 from polyhedge.learners import LearnResult
 from polyhedge.planning.margins import takes_margins
-from polyhedge.predictors.raw_columns import Schema, as_table, features_of, oddities, read_features
+from polyhedge.predictors.columns import Schema, as_table, features_of, oddities, read_features
 from polyhedge.predictors.regressor import PredictionError
 from polyhedge.predictors.selection import is_made_here
 from polyhedge.problems import DecisionProblem

@@ -9,8 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from polyhedge._support.alignment import check_same_rows, column_of
-from polyhedge._support.frames import as_pandas, refuse_queries, refuse_rows_elsewhere
+from polyhedge._support.frames import as_pandas, check_same_rows, column_of, refuse_queries, refuse_rows_elsewhere
 from polyhedge._support.validation import Array, Indices, Mask, as_finite, numbers_of
 from polyhedge.data.splits import take_rows
 

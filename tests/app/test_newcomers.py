@@ -12,7 +12,7 @@ import pytest
 from sklearn.linear_model import Ridge
 
 import polyhedge as ph
-from polyhedge._support.alignment import refuse_outcomes
+from polyhedge._support.frames import refuse_outcomes
 
 NAMES = ["calls", "mails"]
 

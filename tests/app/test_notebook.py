@@ -1,8 +1,6 @@
 """What comes back behaves as a pandas user expects: frames, slices, numbers, tables in a notebook."""
 
 import copy
-import datetime
-import decimal
 import pickle
 import re
 from typing import Any
@@ -15,7 +13,6 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
 
 import polyhedge as ph
-from polyhedge._support.frames import as_pandas
 from polyhedge.evaluation import Estimate, Proportion
 from polyhedge.planning.report import Entry, PolicyReport
 from polyhedge.robust import decide
@@ -162,36 +159,6 @@ def test_frames_of_another_library_serve_wherever_pandas_frames_do(fitted, libra
     assert given.region(row).radius == own.region(X[:1]).radius
     came = given.update(mine, theirs, given.decide(mine))
     assert str(came) == str(own.update(X, Y, own.decide(X)))
-
-
-@pytest.mark.needs("polars")
-def test_columns_of_polars_become_those_of_pandas_without_pyarrow(monkeypatch):
-    import polars as pl
-
-    times = [datetime.datetime(2024, 1, 1, 5), None, datetime.datetime(2024, 7, 1)]
-    frame = pl.DataFrame(
-        {
-            "whole": [1, None, 3],
-            "truth": [True, None, False],
-            "text": ["a", None, "b"],
-            "price": [decimal.Decimal("1.50"), None, decimal.Decimal("2.25")],
-            "kind": pl.Series(["x", "y", None], dtype=pl.Categorical),
-            "level": pl.Series(["low", "high", None], dtype=pl.Enum(["low", "high"])),
-            "zoned": pl.Series(times).dt.replace_time_zone("Europe/Berlin"),
-            "day": [datetime.date(2024, 1, 1), None, datetime.date(2024, 7, 1)],
-            "wait": [datetime.timedelta(hours=3), None, datetime.timedelta(days=1)],
-        }
-    )
-    monkeypatch.setattr(pl.DataFrame, "to_pandas", None)  # which asks for pyarrow
-    found = as_pandas(frame)
-    kinds = ["float64", "object", "float64", "category", "category"]
-    assert [str(found.dtypes[name]) for name in ("whole", "truth", "price", "kind", "level")] == kinds
-    assert found["zoned"].dtype.tz.key == "Europe/Berlin"
-    assert found["zoned"].iloc[2] == pd.Timestamp("2024-07-01", tz="Europe/Berlin")
-    assert found["wait"].iloc[0] == pd.Timedelta(hours=3)
-    assert found.isna().sum().tolist() == [1] * frame.width
-    with pytest.raises(TypeError, match=r"Rows must be in memory, got LazyFrame\. Call collect\(\)"):
-        as_pandas(frame.lazy())
 
 
 def test_set_output_chooses_the_library(fitted):

@@ -13,7 +13,7 @@ import polyhedge as ph
 from polyhedge.app import rows as tables
 from polyhedge.plots.directions import cost_slopes, directions_around
 from polyhedge.plots.maps import decision_map
-from polyhedge.predictors.table import Table
+from polyhedge.predictors.columns import Table
 from shared import run
 
 PROBLEM = """\

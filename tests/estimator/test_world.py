@@ -21,9 +21,6 @@ from polyhedge.calibration.named import calibrator_named
 from polyhedge.data import GroupSplit, TimeSplit
 from polyhedge.diagnostics import FALSE_ALARMS, groups_diagnostic
 from polyhedge.evaluation import shortfalls
-from polyhedge.predictors import PREDICTORS
-from polyhedge.predictors.raw_columns import Column, Schema
-from polyhedge.predictors.selection import is_made_here, make_predictor
 
 PROBLEM = ph.problems.simplex_linear([0.0, 0.1])
 
@@ -244,8 +241,6 @@ class TestMonitoring:
         X, Y = rows(300)
         frame = pd.DataFrame({"x": X[:, 0], "kind": np.where(X[:, 0] > 0, "a", "b"), "gaps": X[:, 0]})
         frame.loc[::7, "gaps"] = np.nan
-        for name in PREDICTORS:
-            assert is_made_here(make_predictor(name, Schema((Column("x", "number"),), ("a", "b"))))
         fitted = decider(predictor="auto").fit(frame, Y)
         fitted.save(tmp_path / "raw.polyhedge")
         loaded = ph.load(tmp_path / "raw.polyhedge")

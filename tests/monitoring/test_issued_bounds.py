@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 import polyhedge as ph
-from polyhedge._support.alignment import row_keys
+from polyhedge._support.frames import row_keys
 from polyhedge.calibration import Calibrator, Marginal, Online
 from polyhedge.regions import GuardRegions, PlannedDecisions
 

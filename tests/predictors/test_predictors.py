@@ -20,7 +20,7 @@ from sklearn.ensemble import (
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LinearRegression, LogisticRegression, MultiTaskLasso, Ridge
+from sklearn.linear_model import LinearRegression, LogisticRegression, MultiTaskLasso, Ridge, RidgeCV
 from sklearn.model_selection import GridSearchCV
 from sklearn.multioutput import MultiOutputRegressor, RegressorChain
 from sklearn.neighbors import KNeighborsRegressor
@@ -30,7 +30,9 @@ from sklearn.svm import SVR
 from sklearn.utils.estimator_checks import check_estimator
 
 from polyhedge.data import make_synthetic, synthetic_mean
-from polyhedge.predictors.regressor import FeatureRidge, all_features, as_predictor, paper_features
+from polyhedge.predictors import PREDICTORS
+from polyhedge.predictors.recipes import FeatureRidge, Recipe, all_features, paper_features
+from polyhedge.predictors.regressor import as_predictor
 
 X, Y = make_synthetic(150, rng=np.random.default_rng(0))
 X_NEW = make_synthetic(40, rng=np.random.default_rng(1))[0]
@@ -217,15 +219,11 @@ class TestGivenPredictors:
         with pytest.raises(ValueError, match=f"The value of the predictor .*{message}"):
             as_predictor(function, 2).predict(X_NEW)
 
-    @pytest.mark.parametrize("given", [Ridge(), FrozenEstimator(Ridge().fit(X, Y)), synthetic_mean])
+    @pytest.mark.parametrize("given", [Ridge(), FrozenEstimator(Ridge().fit(X, Y)), synthetic_mean, Recipe("linear")])
     def test_predictors_can_be_sent_to_other_processes(self, given):
         predictor = as_predictor(given, 2).fit(X, Y)
         sent = pickle.loads(pickle.dumps(predictor))
         np.testing.assert_array_equal(sent.predict(X_NEW), predictor.predict(X_NEW))
-
-    def test_a_precomputed_predictor_can_be_sent_to_other_processes(self):
-        sent = pickle.loads(pickle.dumps(as_predictor("precomputed", 2)))
-        np.testing.assert_array_equal(sent.predict(Y), Y)
 
     @pytest.mark.parametrize("bad", ["precompute", 3, RandomForestRegressor, np.zeros(3)])
     def test_what_cannot_predict_is_refused(self, bad):
@@ -307,15 +305,24 @@ class TestFeatureRidge:
             FeatureRidge(**options).fit(X[:, :columns], Y)
 
 
-def test_the_default_predicts_as_its_pipeline_does_to_the_last_bit():
-    """Scikit-learn's checks of plain rows are left out, because they take longer than predicting one."""
-    rng = np.random.default_rng(0)
-    X, Y = rng.normal(3, 5, (200, 4)), rng.normal(size=(200, 2))
-    X[:, 3] = 7.0  # a column that never changes is not scaled
-    default = as_predictor(None, 2).fit(X, Y)
-    for rows in (X, X[:1], X[:, ::-1], X.astype(np.float32), np.asfortranarray(X)):
-        assert default.predict(rows).tobytes() == default.model.predict(rows).tobytes()
-    with pytest.raises(ValueError, match="NaN"):
-        default.predict(np.where(X > 5, np.nan, X))
-    with pytest.raises(ValueError, match="4 features"):
-        default.predict(X[:, :3])
+RECIPES = {
+    "smooth-ridge": make_pipeline(StandardScaler(), FeatureRidge(1.0, "all", fit_intercept=True)),
+    "ridge": make_pipeline(StandardScaler(), RidgeCV(alphas=(0.01, 0.1, 1.0, 10.0, 100.0, 1000.0))),
+    "linear": LinearRegression(),
+    "forest": RandomForestRegressor(min_samples_leaf=2, random_state=0),
+    "boosting": MultiOutputRegressor(GradientBoostingRegressor(subsample=0.8, random_state=0)),
+}
+
+
+@pytest.mark.parametrize("name", PREDICTORS)
+@pytest.mark.parametrize("n_outcomes", [1, 2])
+def test_a_recipe_predicts_as_the_models_of_scikit_learn_that_it_stands_for(name, n_outcomes):
+    rows, outcomes, weights = X.copy(), Y[:, :n_outcomes], np.linspace(0.5, 2.0, len(X))
+    rows[:, 3] = 7.0  # a column that never changes is not scaled
+    recipe, model = as_predictor(Recipe(name, seed=0), n_outcomes), clone(RECIPES[name])
+    own = outcomes[:, 0] if name == "forest" and n_outcomes == 1 else outcomes
+    last = {f"{model.steps[-1][0]}__sample_weight": weights} if hasattr(model, "steps") else {"sample_weight": weights}
+    expected = model.fit(rows, own, **last).predict(X_NEW).reshape(-1, n_outcomes)
+    np.testing.assert_allclose(recipe.fit(rows, outcomes, weights).predict(X_NEW), expected, rtol=1e-9, atol=1e-9)
+    with pytest.raises(ValueError, match="expecting 4 features"):
+        recipe.predict(X_NEW[:, :3])

@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 
 import polyhedge as ph
 from polyhedge.app.cli import app
-from polyhedge.predictors.raw_columns import Column, reads_columns
+from polyhedge.predictors.columns import Column, is_dates, part_values, reads_columns
 from polyhedge.predictors.selection import choose_predictor, prepare
-from polyhedge.predictors.table import is_dates, part_values
 from polyhedge.rows import Rows
+from shared import save_trusting
 
 COSTS = {"overage": 1.0, "underage": 4.0, "n_outcomes": 2}
 
@@ -131,8 +131,8 @@ def test_a_regressor_of_ones_own_gets_the_frame_that_the_default_takes(predictor
     assert weekend[0, 0] > weekend[1, 0]
     assert 'columns prepared as with "auto"' in str(decider)
     assert repr(predictor).split("(")[0] in str(decider)
-    decider.save(tmp_path / "own.polyhedge")
-    loaded, (later, came) = ph.load(tmp_path / "own.polyhedge"), bakery(120, 1)
+    trusted = save_trusting(decider, tmp_path / "own.polyhedge")
+    loaded, (later, came) = ph.load(tmp_path / "own.polyhedge", trusted=trusted), bakery(120, 1)
     for twin in (loaded, loaded.refresh(later, came), decider.refresh(later, came)):
         assert np.isfinite(twin.decide(later.head(3)).cost_bound).all()
     with pytest.raises(ValueError, match="reads raw columns by the predictor that fit has made"):
@@ -429,17 +429,6 @@ def test_rows_in_the_order_of_time_are_told_where_the_split_is_not_in_time(arran
     said = [str(diagnostic) for diagnostic in decider.diagnostics_ if "rows are sorted by the dates in" in diagnostic]
     assert bool(said) == (told is not None)
     assert told is None or re.search(told, said[0])
-
-
-@pytest.mark.usefixtures("unselected")
-def test_lengths_of_time_are_numbers_and_periods_are_dates():
-    X, Y = bakery(120, 3)
-    age = pd.to_timedelta(np.arange(120.0), unit="h")
-    plain = X[["temperature", "day"]].assign(age=age / pd.Timedelta("1D"))
-    strange = plain.assign(age=age, day=pd.PeriodIndex(X["day"], freq="D"))
-    ready = [prepare(Rows(frame, Y.to_numpy()), np.arange(60), ["rolls", "bread"], 0) for frame in (plain, strange)]
-    assert ready[0].schema == ready[1].schema
-    pd.testing.assert_frame_equal(ready[0].features, ready[1].features)
 
 
 @pytest.mark.parametrize("slip", ["", " ", "n/k", "2023-02-30"])

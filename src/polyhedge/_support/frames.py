@@ -1,10 +1,17 @@
-"""Data frames of whichever library the caller uses, distinguished by narwhals; pandas is what everything works with."""
+"""Tables of whichever library the caller uses: pandas inside, columns by name, rows by their labels.
+
+Names decide where there are names: columns are put in order by name, and rows must be the same ones. Arrays have no
+names and are taken as they come. Other libraries than pandas are distinguished by narwhals.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from html import escape
 from importlib import import_module
+from numbers import Integral, Number
 from typing import Any
 
 BACKENDS = ("pandas", "polars", "pyarrow", "modin", "cudf")
@@ -12,6 +19,9 @@ BACKENDS = ("pandas", "polars", "pyarrow", "modin", "cudf")
 _INDEXED = ("pandas", "modin", "cudf")
 # Most rows are of these, and are recognised without narwhals, which takes longer to import than a row takes to decide.
 _PLAIN = ("builtins", "numpy", "scipy", "pandas")
+
+
+# Frames of other libraries
 
 
 def is_dask_frame(X: Any) -> bool:
@@ -43,15 +53,7 @@ def as_pandas(data: Any) -> Any:
         # Parts of pyarrow's tables that narwhals does not take for frames: record batches and arrays in one piece.
         return data.to_pandas() if _root(data) == "pyarrow" and hasattr(data, "to_pandas") else data
     refuse_queries(data)
-    if backend_of(data) != "polars":
-        return known.to_pandas()
-    # Its own way to pandas asks for pyarrow.
-    if not hasattr(known, "columns"):
-        return _column(known)
-    import pandas as pd
-
-    columns = {name: _column(known[name]) for name in known.columns}
-    return pd.DataFrame(columns, index=pd.RangeIndex(len(known)))
+    return known.to_pandas()
 
 
 def from_dictionaries(data: Any) -> Any:
@@ -100,7 +102,7 @@ def row_labels(data: Any) -> Any:
     """The index of a pandas frame, or of one of its kind; None for data whose rows have no names."""
     if _root(data) == "pandas":
         return data.index
-    return as_pandas(data).index if backend_of(data) != "pandas" and backend_of(data) in _INDEXED else None
+    return as_pandas(data).index if backend_of(data) in _INDEXED[1:] else None
 
 
 def _root(data: Any) -> str:
@@ -115,25 +117,6 @@ def _known(data: Any) -> Any:
 
     seen = nw.from_native(data, pass_through=True, allow_series=True)
     return seen if isinstance(seen, (nw.DataFrame, nw.LazyFrame, nw.Series)) else None
-
-
-def _column(series: Any) -> Any:
-    """A column of polars, as narwhals sees it, as one of pandas: gaps among whole numbers make floats."""
-    import narwhals as nw
-    import pandas as pd
-
-    dtype = series.dtype
-    if dtype == nw.Decimal:
-        series, dtype = series.cast(nw.Float64()), nw.Float64()
-    is_plain = dtype.is_numeric() or dtype in (nw.Datetime, nw.Date, nw.Duration)
-    if is_plain or (dtype == nw.Boolean and not series.null_count()):
-        column = pd.Series(series.to_numpy(), name=series.name)
-        zone = getattr(dtype, "time_zone", None)
-        return column if zone is None else column.dt.tz_localize("UTC").dt.tz_convert(zone)
-    values = series.to_list()
-    if dtype in (nw.Categorical, nw.Enum):
-        return pd.Series(pd.Categorical(values, categories=getattr(dtype, "categories", None)), name=series.name)
-    return pd.Series(values, name=series.name, dtype=None if values else object)
 
 
 def distinct_names(names: Sequence[str]) -> list[str]:
@@ -176,3 +159,207 @@ def as_html(text: str, frame: Any, more: str = "") -> str:
     """A sentence, a table of a pandas frame, and a closing line: what a notebook shows."""
     table: str = frame.to_html(na_rep="", float_format="{:.4g}".format, border=0)
     return "".join([f"<p>{escape(text)}</p>" if text else "", table, f"<p>{escape(more)}</p>" if more else ""])
+
+
+# Names of columns and rows
+
+
+def names_of(table: Any) -> tuple[str, ...] | None:
+    """Names of the columns of a data frame, or of a series; None where nothing is named.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> names_of(pd.DataFrame({"heating": [1.0], "cooling": [2.0]})), names_of(pd.DataFrame([[1.0, 2.0]]))
+    (('heating', 'cooling'), None)
+    """
+    if hasattr(table, "to_frame") and hasattr(table, "name"):
+        return None if table.name is None or table.name == "" else (str(table.name),)
+    labels = list(getattr(table, "columns", ()))
+    # Other tables call the columns themselves their columns; these have no names that we know of.
+    if not (hasattr(table, "iloc") or all(isinstance(label, str) for label in labels)):
+        return None
+    numbered = list(range(len(labels)))
+    if labels == numbered:
+        return None
+    if all(isinstance(label, Integral) for label in labels) and sorted(labels) == numbered:
+        raise ValueError(
+            f"Columns without names must be numbered 0, 1, 2, ... in this order, got {listed(labels)}. Bring them "
+            "back into their order, or give them names."
+        )
+    return tuple(str(label) for label in labels)
+
+
+def select_columns(table: Any, names: Sequence[str], what: str, *, exactly: bool = False) -> Any:
+    """The table with its columns by these names, in this order; as it is where it has no names.
+
+    Parameters
+    ----------
+    table : data frame, series or anything else.
+    names : the names to look for.
+    what : what the error messages call the table.
+    exactly : whether other columns are an error; else they are left out.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> select_columns(pd.DataFrame({"b": [2.0], "a": [1.0]}), ["a", "b"], "X").to_numpy()
+    array([[1., 2.]])
+    """
+    own, wanted = names_of(table), [str(name) for name in names]
+    if own is None or list(own) == wanted:
+        return table
+    missing = [name for name in wanted if name not in own]
+    extra = [name for name in own if name not in wanted]
+    if missing or (exactly and extra):
+        text = [f"missing: {listed(missing)}"] * bool(missing) + [f"not known: {listed(extra)}"] * bool(extra)
+        raise ValueError(
+            f"{what} must have the column(s) {listed(wanted)}, got {listed(own)} ({'; '.join(text)}). Rename its "
+            "columns, or pass an array to have them taken in their order."
+        )
+    twice = sorted({name for name in wanted if wanted.count(name) > 1 or own.count(name) > 1})
+    if twice:
+        raise ValueError(
+            f"{what} has the column(s) {listed(twice)} more than once, in another order or number than before: names "
+            "do not tell them apart. Give each column a name of its own."
+        )
+    order = [own.index(name) for name in wanted]
+    return table.iloc[:, order] if hasattr(table, "iloc") else table[wanted]
+
+
+def check_same_rows(tables: Mapping[str, Any]) -> None:
+    """Raise where two of these tables, or series, have as many rows with other indices; `tables` are by their names.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> X, Y = pd.DataFrame({"a": [1, 2]}, index=["mo", "tu"]), pd.Series([1, 2], index=["tu", "mo"])
+    >>> check_same_rows({"X": X, "Y": Y})
+    Traceback (most recent call last):
+        ...
+    ValueError: X and Y must hold the same rows in the same order, but row 0 is 'mo' in X and 'tu' in Y. ...
+    """
+    indexed = [(name, table.index) for name, table in tables.items() if hasattr(table, "iloc")]
+    for name, index in indexed[1:]:
+        first, expected = indexed[0]
+        if len(index) != len(expected) or index.equals(expected):
+            continue  # a wrong number of rows is an error of the caller
+        for row, (a, b) in enumerate(zip(expected.tolist(), index.tolist(), strict=True)):
+            if a != b and not (a != a and b != b):  # two missing labels are the same
+                raise ValueError(
+                    f"{first} and {name} must hold the same rows in the same order, but row {row} is {a!r} in {first} "
+                    f"and {b!r} in {name}. Bring them into one order, for example by "
+                    f"{name}.loc[{first}.index], or pass arrays to have rows taken as they come."
+                )
+
+
+def column_of(X: Any, column: str | int) -> list[Any]:
+    """The values of one column of a data frame, by its name, or of an array, by its position.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> column_of(np.array([[1.0, 2.0], [3.0, 4.0]]), -1)
+    [2.0, 4.0]
+    """
+    if hasattr(X, "columns"):
+        named = {str(name): name for name in X.columns}
+        if str(column) in named:
+            return list(X[named[str(column)]].to_list())
+        raise ValueError(f"X has no column {column!r}. It has {listed(list(named))}.")
+    shape = getattr(X, "shape", ())
+    if len(shape) != 2 or not isinstance(column, Integral) or not -shape[1] <= column < shape[1]:
+        raise ValueError(
+            f"Column {column!r} is needed, but X has no names and the shape {shape}. Give the position of the column, "
+            "or a data frame."
+        )
+    return list(X[:, column].tolist())
+
+
+def refuse_outcomes(X: Any, names: Sequence[str], outcomes: Sequence[Any]) -> None:
+    """Raise where a frame holds its own outcomes: a column of an outcome's name with the outcome's values.
+
+    Yesterday's price under the name of today's is a feature like others. `outcomes` has the values of each name.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> refuse_outcomes(pd.DataFrame({"price": [2.0, 3.0]}), ["price"], [[2.0, 3.0]])
+    Traceback (most recent call last):
+        ...
+    ValueError: X holds the outcome(s) price, which are not known when a decision is taken. Leave them out: ...
+    """
+    if not hasattr(X, "iloc") or names_of(X) is None:
+        return
+
+    def holds(column: Any, values: Any) -> bool:
+        try:
+            return bool((column.to_numpy(dtype=float, na_value=float("nan"))[:, 0] == values).all())
+        except (TypeError, ValueError):  # texts and dates are no outcomes
+            return False
+
+    pairs = [(name, column, values) for name, values in zip(names, outcomes, strict=True) for column in X.columns]
+    known = [name for name, column, values in pairs if str(column) == name and holds(X[[column]], values)]
+    if known:
+        raise ValueError(
+            f"X holds the outcome(s) {listed(known)}, which are not known when a decision is taken. Leave them out: "
+            f"fit(X.drop(columns={known}), Y)."
+        )
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value of a column stands for none: None, NaN, or what pandas has for it.
+
+    Examples
+    --------
+    >>> [is_missing(value) for value in (None, float("nan"), 0.0, "")]
+    [True, True, False, False]
+    """
+    # A value that is not itself is NaN or NaT; pandas' own missing value answers neither way.
+    return value is None or type(value).__name__ == "NAType" or bool(value != value)
+
+
+def listed(names: Sequence[Any], most: int = 8) -> str:
+    """The first few names, and how many more there are."""
+    shown = ", ".join(str(name) for name in names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def row_keys(keys: Iterable[Any], n: int | None = None, what: str = "keys") -> list[str]:
+    """Keys as texts; an error where there is not one for each of `n` rows, one is missing, or one stands twice.
+
+    A number is the same key however it is stored: a column of whole numbers becomes one of floats where a value is
+    missing in another file. A date is too, in NumPy, in pandas and as a text, without an hour where it is midnight.
+
+    Examples
+    --------
+    >>> row_keys([7, 8.0, 0.5, "007"])
+    ['7', '8', '0.5', '007']
+    >>> import numpy as np
+    >>> row_keys([np.datetime64("2024-05-01"), datetime(2024, 5, 2, 12)])
+    ['2024-05-01', '2024-05-02 12:00:00']
+    """
+    values = list(keys)
+    if n is not None and len(values) != n:
+        raise ValueError(f"There must be one key for each of {n} rows, got {len(values)}.")
+    missing = [i for i, value in enumerate(values) if is_missing(value) or value == ""]
+    if missing:
+        raise ValueError(
+            f"{what} must name every row, but {len(missing)} row(s) have no name, the first is row {missing[0] + 1}. "
+            "Give each a name of its own, or leave these rows out."
+        )
+    texts = []
+    for value in values:
+        if type(value).__name__ == "datetime64":  # of NumPy, which is not imported for a command's help
+            value = value.astype("datetime64[us]").item()
+        if isinstance(value, datetime):
+            texts.append(str(value).removesuffix(" 00:00:00"))
+        elif isinstance(value, Number) and not isinstance(value, (bool, Integral, complex)):
+            number = float(value)  # type: ignore[arg-type]
+            texts.append(str(int(number)) if number.is_integer() else str(value))
+        else:
+            texts.append(str(value))
+    key, count = Counter(texts).most_common(1)[0] if texts else ("", 0)
+    if count > 1:
+        raise ValueError(f"{what} must name each row once, but {key!r} stands there {count} times.")
+    return texts

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from polyhedge._support.files import check_writable, replace_file
 
 if TYPE_CHECKING:
-    from polyhedge.predictors.table import Table
+    from polyhedge.predictors.columns import Table
 
 __all__ = ["MAX_VALUES", "check_target", "csv_text", "neutralised", "read_table", "restored", "write_table"]
 
@@ -243,7 +243,7 @@ def _decimal(sample: list[list[str]]) -> str:
 
 def _checked(frame: Any, path: Path, notes: list[str]) -> Table:
     """Leave out columns without a name: most are row numbers that a program wrote."""
-    from polyhedge.predictors.table import Table
+    from polyhedge.predictors.columns import Table
 
     frame = frame.rename(columns=str)
     nameless = [name for name in frame.columns if not name.strip() or name.startswith("Unnamed: ")]

@@ -18,8 +18,7 @@ from polyhedge.estimator import RobustDecider
 from polyhedge.evaluation import Evaluation, Proportion, RowMeasures, proportion
 from polyhedge.fitting import reference_values
 from polyhedge.io.fit_record import FitRecord
-from polyhedge.predictors.raw_columns import Labels, features_of, outcomes_of
-from polyhedge.predictors.table import Table, text_of, values_of
+from polyhedge.predictors.columns import Labels, Table, features_of, outcomes_of, text_of, values_of
 from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.problems.layout import order_outcomes as order_columns
 from polyhedge.problems.parameters import ProblemParameter, parameter_rows

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from polyhedge._support.alignment import is_missing, listed
+from polyhedge._support.frames import is_missing, listed
 from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, check_alpha
 from polyhedge._support.warnings import Code, warn

@@ -10,8 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from polyhedge._support.alignment import check_same_rows, column_of, listed
-from polyhedge._support.frames import as_pandas
+from polyhedge._support.frames import as_pandas, check_same_rows, column_of, listed
 from polyhedge._support.stored import stored
 from polyhedge.rows import Rows
 

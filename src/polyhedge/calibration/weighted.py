@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from polyhedge._support.alignment import is_missing, names_of, select_columns
+from polyhedge._support.frames import is_missing, names_of, select_columns
 from polyhedge._support.stored import stored
 from polyhedge._support.tolerances import ROUNDING
 from polyhedge._support.validation import Array, as_finite, check_alpha, check_count, numbers_of

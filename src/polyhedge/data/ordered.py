@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyhedge._support.alignment import check_same_rows, column_of, is_missing
-from polyhedge._support.frames import as_pandas
+from polyhedge._support.frames import as_pandas, check_same_rows, column_of, is_missing
 from polyhedge._support.stored import stored
 from polyhedge.data.splits import IndexArray, Split, halve_rows, last_times, partition_rows
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import NotFittedError
 
-from polyhedge._support.alignment import listed, names_of, select_columns
+from polyhedge._support.frames import listed, names_of, select_columns
 from polyhedge.calibration.labels import as_values, takes_labels
 from polyhedge.decisions import no_decisions
 from polyhedge.model import Model
-from polyhedge.predictors.raw_columns import as_table, features_of
+from polyhedge.predictors.columns import as_table, features_of
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.parameters import column_names, from_columns, with_columns
 from polyhedge.regions import Work

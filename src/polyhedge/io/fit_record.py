@@ -9,7 +9,7 @@ from typing import Any
 from polyhedge._support.stored import stored
 from polyhedge._support.warnings import Code
 from polyhedge.diagnostics import Diagnostic
-from polyhedge.predictors.raw_columns import Schema
+from polyhedge.predictors.columns import Schema
 
 __all__ = ["FitRecord", "Refreshed"]
 

@@ -15,7 +15,7 @@ from sklearn.frozen import FrozenEstimator
 from polyhedge._support.stored import stored
 from polyhedge.io.archive import ModelFileError
 from polyhedge.io.codec import npy_header, parse_json
-from polyhedge.predictors.arrays import ArrayPredictor, NotPlainError, Recipe, as_arrays, recipe_of
+from polyhedge.predictors.recipes import ArrayPredictor, Recipe
 from polyhedge.predictors.regressor import (
     Predictor,
     _GivenPredictor,
@@ -54,9 +54,9 @@ class StoredPredictor:
     Attributes
     ----------
     kind : how it is used: "trained" by fit, "frozen" as it came, or "precomputed" by the user.
-    types : names of the types that it was made of.
-    model : its arrays; None where predictions are given, or where skops describes it.
-    template : what `refresh` fits again; None where nothing is fitted, or where skops describes it.
+    types : names of the types that it was made of, or of its recipe.
+    model, template : arrays, and the recipe that `refresh` fits again; None where predictions are given, or where skops
+        describes the predictor.
     """
 
     kind: Literal["trained", "frozen", "precomputed"]
@@ -64,20 +64,31 @@ class StoredPredictor:
     model: ArrayPredictor | None = None
     template: Recipe | None = None
 
+    def __post_init__(self) -> None:
+        if (self.model is None) != (self.template is None) or (self.model is not None and self.kind != "trained"):
+            raise ValueError("A predictor made of arrays must have been trained by a recipe.")
+
 
 def store_predictor(predictor: Predictor, trusted: Sequence[str] = ()) -> tuple[StoredPredictor, dict[str, bytes]]:
     """The predictor as a file holds it, and members of the archive for one that skops describes."""
-    kind, estimator, template = _fitted(predictor)
-    if estimator is None:
-        return StoredPredictor(kind), {}
-    try:
-        recipe = None if template is None else recipe_of(template)
-        arrays = as_arrays(estimator, takes_nan=predictor.takes_nan)
-        types = _types(recipe) if recipe is not None else [_name(type(estimator))]
-        return StoredPredictor(kind, tuple(dict.fromkeys(types)), arrays, recipe), {}
-    except NotPlainError as error:
-        members = _skops_members(estimator, trusted, str(error).rstrip("."))
-        return StoredPredictor(kind, tuple(sorted(set(_types_in(members))))), members
+    kind: Literal["trained", "frozen"] = "trained"
+    if isinstance(predictor, _TrainedPredictor):
+        if isinstance(predictor.template, Recipe):
+            return StoredPredictor("trained", (predictor.template.name,), predictor.model, predictor.template), {}
+        estimator = predictor.model
+    else:
+        assert isinstance(predictor, _GivenPredictor)
+        if predictor.function is _identity:
+            return StoredPredictor("precomputed"), {}
+        kind, estimator = "frozen", getattr(predictor.function, "__self__", None)
+        if not hasattr(estimator, "predict"):
+            raise ValueError(
+                f"The predictor is the function {predictor.function!r}, and functions are not stored. Hand in a "
+                'scikit-learn estimator, or use predictor="precomputed" and store the predictions\' model elsewhere.'
+            )
+        estimator = estimator.estimator if isinstance(estimator, FrozenEstimator) else estimator
+    members = _skops_members(estimator, trusted)
+    return StoredPredictor(kind, tuple(sorted(set(_types_in(members))))), members
 
 
 def load_predictor(
@@ -86,55 +97,20 @@ def load_predictor(
     """What stands for `RobustDecider.predictor`, and the fitted predictor; its members are used up."""
     if held.kind == "precomputed":
         return held.kind, as_predictor(held.kind, n_outcomes)
-    estimator: Any = held.model
-    if held.model is None:
-        estimator = _load_trusted(members, trusted)
-    elif (shape := held.model.predict(held.model.example()).shape) != (1, n_outcomes):
+    template, model = held.template, held.model
+    if model is None:
+        model = _load_trusted(members, trusted)
+        if held.kind == "frozen":
+            return FrozenEstimator(model), as_predictor(FrozenEstimator(model), n_outcomes)
+        template = clone(model)
+    elif (shape := model.predict(model.example()).shape) != (1, n_outcomes):
         raise ModelFileError(f"The predictor must predict {n_outcomes} outcome(s) of a row, got the shape {shape}.")
-    if held.kind == "frozen":
-        given = estimator if held.model is not None else FrozenEstimator(estimator)
-        return given, as_predictor(given, n_outcomes)
-    template = clone(estimator) if held.template is None else held.template.make()
     predictor = _TrainedPredictor(template, n_outcomes, takes_nan(template))
-    predictor.model = estimator
+    predictor.model = model
     return template, predictor
 
 
-def _fitted(predictor: Predictor) -> tuple[Literal["trained", "frozen", "precomputed"], Any, Any]:
-    """How the predictor is used, the model in it, None where predictions are given, and what is fitted again."""
-    if isinstance(predictor, _TrainedPredictor):
-        return "trained", predictor.model, predictor.template
-    assert isinstance(predictor, _GivenPredictor)
-    if predictor.function is _identity:
-        return "precomputed", None, None
-    owner = getattr(predictor.function, "__self__", None)
-    if not hasattr(owner, "predict"):
-        raise ValueError(
-            f"The predictor is the function {predictor.function!r}, and functions are not stored. Hand in a "
-            'scikit-learn estimator, or use predictor="precomputed" and store the predictions\' model elsewhere.'
-        )
-    return "frozen", owner.estimator if isinstance(owner, FrozenEstimator) else owner, None
-
-
-def _types(recipe: Recipe) -> Iterator[str]:
-    """Names of the classes in a recipe."""
-    made = recipe.make()
-    if recipe.name != "tuple":
-        yield _name(type(made))
-    todo: list[Any] = list(recipe.parameters.values())
-    while todo:
-        item = todo.pop()
-        if isinstance(item, Recipe):
-            yield from _types(item)
-        elif isinstance(item, list):
-            todo.extend(item)
-
-
-def _name(cls: type) -> str:
-    return f"{cls.__module__}.{cls.__name__}"
-
-
-def _skops_members(estimator: Any, trusted: Sequence[str], reason: str) -> dict[str, bytes]:
+def _skops_members(estimator: Any, trusted: Sequence[str]) -> dict[str, bytes]:
     """Members for an estimator all types of which are plain or in `trusted`; otherwise a ValueError."""
     import skops.io
 
@@ -148,8 +124,8 @@ def _skops_members(estimator: Any, trusted: Sequence[str], reason: str) -> dict[
     unknown = _unknown_types(members, trusted)
     if unknown:
         raise ValueError(
-            f"The predictor cannot be stored as plain arrays: {reason}. It holds {', '.join(unknown)}, which `load` "
-            f"would refuse. If you trust this code, name it in trusted={unknown} when you save and when you load."
+            f"The predictor holds {', '.join(unknown)}, which `load` would refuse: only predictors that fit makes are "
+            f"stored as numbers. If you trust this code, name it in trusted={unknown} when you save and when you load."
         )
     return members
 

@@ -30,8 +30,8 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._support.alignment import row_keys
 from polyhedge._support.files import replace_file, sole_writer
+from polyhedge._support.frames import row_keys
 from polyhedge._support.validation import Array
 from polyhedge.decisions import Decisions
 from polyhedge.diagnostics import Diagnostic, expected_cost_diagnostic

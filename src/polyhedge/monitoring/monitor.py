@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from polyhedge._support.alignment import check_same_rows, row_keys
+from polyhedge._support.frames import check_same_rows, row_keys
 from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, Mask, check_count
 from polyhedge.calibration import conformal_rank

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import clone
 
 from polyhedge._support.frames import as_pandas, is_dask_frame
 from polyhedge._support.validation import check_alpha
@@ -158,7 +157,7 @@ def _same_predictor(predictor: Any, model: Model, seed: int) -> Callable[[], Pre
             f"predictor={predictor!r} since. Call fit to take another predictor."
         )
     fitted: Any = model.family.predictor
-    template = clone(fitted.template) if model.schema is not None or is_auto(predictor) else predictor
+    template = fitted.template if model.schema is not None or is_auto(predictor) else predictor
     names = tuple(model.problem.outcome_names) if is_named(model.problem) else ()
     return partial(as_predictor, template, model.problem.n_outcomes, random_state=seed, outcome_names=names)
 

@@ -1,7 +1,7 @@
 """Predictors: whatever turns covariates into the centres of the sets.
 
 The guarantee does not depend on how good a predictor is, only on which rows it has seen: the training split
-and no other. `as_predictor` gives every kind of predictor one small interface; `FeatureRidge` is the paper's.
+and no other. `as_predictor` gives every kind of predictor one small interface.
 """
 
 from __future__ import annotations
@@ -13,38 +13,24 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import lstsq
-from sklearn.base import BaseEstimator, RegressorMixin, clone, is_regressor
+from sklearn.base import clone, is_regressor
 from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
 from sklearn.multioutput import MultiOutputRegressor
-from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
-from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
+from sklearn.utils.validation import has_fit_parameter
 
-from polyhedge._support.alignment import select_columns
-from polyhedge._support.validation import Array, Indices, as_finite, as_rows, check_count
+from polyhedge._support.frames import select_columns
+from polyhedge._support.validation import Array, Indices, as_rows, check_count
 from polyhedge.data import take_rows
 from polyhedge.data.splits import fold_of
+from polyhedge.predictors.recipes import Recipe
 
-__all__ = [
-    "FeatureRidge",
-    "Predictor",
-    "all_features",
-    "as_predictor",
-    "check_weights",
-    "out_of_fold",
-    "paper_features",
-    "takes_nan",
-    "takes_sparse",
-    "weight_argument",
-]
-
-_BLOCK = 65_536
-"""Rows that a fitted model predicts together: what it needs in between stays in the cache, and within bounds."""
+__all__ = ["Predictor", "as_predictor", "out_of_fold", "takes_nan", "takes_sparse"]
 
 
 class PredictionError(ValueError):
@@ -80,7 +66,7 @@ def as_predictor(
 
     Parameters
     ----------
-    predictor : estimator, callable, "precomputed" or None
+    predictor : estimator, recipe, callable, "precomputed" or None
         - A scikit-learn regressor, pipeline or search: cloned, then fitted on the training split, also if it
           was fitted before. One that predicts a single outcome is fitted once for each outcome.
         - ``FrozenEstimator(model)``, an object with ``predict`` and without ``fit``, or a callable
@@ -106,8 +92,9 @@ def as_predictor(
     False
     """
     d = check_count(n_outcomes, "n_outcomes", minimum=1)
-    if predictor is None:
-        predictor = make_pipeline(StandardScaler(), FeatureRidge(penalty=1.0, features="all", fit_intercept=True))
+    if predictor is None or isinstance(predictor, Recipe):
+        recipe = Recipe("smooth-ridge") if predictor is None else predictor
+        return _TrainedPredictor(recipe, d, recipe.takes_nan)
     if isinstance(predictor, str) and predictor == "precomputed":
         return _GivenPredictor(_identity, d, 'X with predictor="precomputed"')
     is_class = isinstance(predictor, type)
@@ -158,120 +145,6 @@ def out_of_fold(
     return centers
 
 
-def paper_features(X: ArrayLike) -> Array:
-    """Feature map of the paper, ``[1, x, x_1 ** 2, x_2 ** 2, sin(x_1), sin(x_2)]`` for each row x of X.
-
-    Examples
-    --------
-    >>> paper_features([[2.0, 0.0, 5.0]])
-    array([[1.        , 2.        , 0.        , 5.        , 4.        ,
-            0.        , 0.90929743, 0.        ]])
-    """
-    X = as_finite(X, "X", ndim=2)
-    if X.shape[1] < 2:
-        raise ValueError(f'features="paper" needs at least 2 columns, got {X.shape[1]} feature(s). Use features="all".')
-    first = X[:, :2]
-    return np.hstack([np.ones((len(X), 1)), X, first**2, np.sin(first)])
-
-
-def all_features(X: ArrayLike) -> Array:
-    """Feature map ``[1, x, x ** 2, sin(x)]`` with every column of X squared and bent, for more outcomes than two.
-
-    Examples
-    --------
-    >>> all_features([[2.0, 0.0]])
-    array([[1.        , 2.        , 0.        , 4.        , 0.        ,
-            0.90929743, 0.        ]])
-    """
-    X = as_finite(X, "X", ndim=2)
-    return np.hstack([np.ones((len(X), 1)), X, X**2, np.sin(X)])
-
-
-_FEATURES: dict[str, Callable[[ArrayLike], Array]] = {"paper": paper_features, "all": all_features}
-
-
-class FeatureRidge(RegressorMixin, BaseEstimator):
-    r"""Ridge regression on a fixed nonlinear feature map, the predictor of the paper.
-
-    .. math:: \min_B \|Y - \Phi B\|_F^2 + \mathtt{penalty}\,\|B\|_F^2,
-              \qquad (\Phi^\top\Phi + \mathtt{penalty}\, I)\, B = \Phi^\top Y
-
-    where row i of :math:`\Phi` is the feature map at ``X[i]``. As printed, the constant is penalised like every
-    feature, so predictions are drawn towards 0; ``fit_intercept=True`` leaves the constant free.
-
-    Parameters
-    ----------
-    penalty : ridge penalty on the normal equations, not divided by the number of samples.
-    features : "paper" for `paper_features` or "all" for `all_features`.
-    fit_intercept : whether the constant is left without penalty, by centring features and outcomes.
-
-    Attributes
-    ----------
-    coef_ : (n_outcomes, n_map_features), or (n_map_features,) for a one-dimensional target
-        Coefficients ``B`` transposed, in the order of the feature map.
-    n_features_in_ : number of columns of ``X``.
-
-    Examples
-    --------
-    >>> from polyhedge.data import make_synthetic
-    >>> X, Y = make_synthetic(1200, rng=np.random.default_rng(0))
-    >>> model = FeatureRidge().fit(X, Y)
-    >>> model.coef_.shape
-    (2, 9)
-    >>> np.allclose(model.coef_[1, [4, 6]], [0.30, 0.55], atol=0.05)  # x_4 and x_2 ** 2 in the true mean
-    True
-    """
-
-    def __init__(self, penalty: float = 1e-3, features: str = "paper", fit_intercept: bool = False) -> None:
-        self.penalty = penalty
-        self.features = features
-        self.fit_intercept = fit_intercept
-
-    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit the coefficients to `X` (n, p) and `y` (n, d) or (n,); a row of `sample_weight` 2 counts as two rows."""
-        X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, dtype=np.float64)
-        if not (np.isfinite(self.penalty) and self.penalty >= 0):
-            raise ValueError(f"penalty must be a finite number of at least 0, got {self.penalty!r}.")
-        phi, y = self._map(X), np.asarray(y, dtype=np.float64)
-        given = check_weights(sample_weight, len(X))
-        weights = np.ones(len(X)) if given is None else given
-        middle, level = np.zeros(phi.shape[1]), np.zeros(y.shape[1:])
-        if self.fit_intercept:
-            middle, level = (np.average(part, axis=0, weights=weights) for part in (phi, y))
-        # The stacked least-squares problem has the same solution without squaring the condition number.
-        roots = np.sqrt(weights)
-        rows = np.vstack([roots[:, None] * (phi - middle), np.sqrt(self.penalty) * np.eye(phi.shape[1])])
-        targets = np.concatenate([(roots * (y - level).T).T, np.zeros((phi.shape[1], *y.shape[1:]))])
-        coef = np.asarray(lstsq(rows, targets)[0])
-        if self.fit_intercept:  # centred, the constant was a column of zeros
-            coef[0] = level - middle[1:] @ coef[1:]
-        self.coef_ = coef.T
-        return self
-
-    def predict(self, X: Any) -> Array:
-        """Predict ``phi(X) @ coef_.T`` for the rows of any split; uses no outcome."""
-        if not self._takes_as_it_is(X):
-            check_is_fitted(self)
-            X = validate_data(self, X, reset=False, dtype=np.float64)
-        return np.asarray(self._map(X) @ self.coef_.T)
-
-    def _takes_as_it_is(self, X: Any) -> bool:
-        """Whether scikit-learn would find nothing to change or to say, which takes it longer than predicting a row."""
-        is_plain = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and len(X) > 0
-        is_known = hasattr(self, "coef_") and not hasattr(self, "feature_names_in_")
-        return is_plain and is_known and X.shape[1] == self.n_features_in_ and bool(np.isfinite(X).all())
-
-    def _map(self, X: Array) -> Array:
-        if self.features not in _FEATURES:
-            raise ValueError(f"features must be one of {sorted(_FEATURES)}, got {self.features!r}.")
-        return _FEATURES[self.features](X)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
-
-
 @dataclass(frozen=True)
 class _GivenPredictor:
     """A predictor that comes as a function of `X` and is never fitted."""
@@ -312,30 +185,14 @@ class _TrainedPredictor:
         # Most regressors warn about a target of one column; those made for several outcomes insist on it.
         has_tags = hasattr(self.template, "__sklearn_tags__")
         flat = self.n_outcomes == 1 and (not has_tags or get_tags(self.template).target_tags.single_output)
-        weighted = {} if weights is None else weight_argument(self.template, weights)
+        weighted = {} if weights is None else _weight_argument(self.template, weights)
         self.model = clone(self.template, safe=False).fit(X, Y.ravel() if flat else Y, **weighted)
         return self
 
     def predict(self, X: Any) -> Array:
         if self.model is None:
             raise NotFittedError("The predictor is not fitted: call fit on the training split first.")
-        n = X.shape[0] if hasattr(X, "shape") else len(X)
-        if n <= _BLOCK:
-            predicted = _predicted(self.model, X)
-        else:
-            parts = (take_rows(X, np.arange(k, min(k + _BLOCK, n))) for k in range(0, n, _BLOCK))
-            predicted = np.concatenate([_predicted(self.model, part) for part in parts])
-        return _check_prediction(predicted, X, self.n_outcomes, "The prediction")
-
-
-def _predicted(model: Any, X: Any) -> Any:
-    """What the model predicts; the default's two steps without scikit-learn's checks, which take longer than a row."""
-    steps = [step for _, step in model.steps] if type(model) is Pipeline else []
-    if [type(step) for step in steps] == [StandardScaler, FeatureRidge] and steps[1]._takes_as_it_is(X):
-        scaler, ridge = steps
-        if scaler.with_mean and scaler.with_std and not hasattr(scaler, "feature_names_in_"):
-            return ridge.predict((X - scaler.mean_) / scaler.scale_)
-    return model.predict(X)
+        return _check_prediction(self.model.predict(X), X, self.n_outcomes, "The prediction")
 
 
 def _identity(X: Any) -> Any:
@@ -425,33 +282,11 @@ def takes_sparse(predictor: Any) -> bool:
     return callable(predictor) if tags is None else bool(tags().input_tags.sparse)
 
 
-def check_weights(weights: ArrayLike | None, n: int) -> Array | None:
-    """The weights as an array (n,); None where all rows count the same."""
-    if weights is None:
-        return None
-    numbers = as_finite(weights, "sample_weight", ndim=1)
-    if len(numbers) != n or (numbers < 0).any() or not numbers.any():
-        raise ValueError(
-            f"sample_weight must hold {n} numbers of at least zero, one for each row of X and not all zero, got "
-            f"{len(numbers)} numbers from {min(numbers, default=0):g} to {max(numbers, default=0):g}."
-        )
-    return numbers
-
-
-def weight_argument(predictor: Any, weights: Array) -> dict[str, Any]:
-    """What `fit` of a predictor calls these weights; a pipeline hands them to its last step.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn.linear_model import Ridge
-    >>> from sklearn.pipeline import make_pipeline
-    >>> list(weight_argument(make_pipeline(Ridge()), np.ones(3)))
-    ['ridge__sample_weight']
-    """
+def _weight_argument(predictor: Any, weights: Array) -> dict[str, Any]:
+    """What `fit` of a predictor calls these weights; a pipeline hands them to its last step."""
     if isinstance(predictor, Pipeline):
         name, last = predictor.steps[-1]
-        return {f"{name}__{key}": value for key, value in weight_argument(last, weights).items()}
+        return {f"{name}__{key}": value for key, value in _weight_argument(last, weights).items()}
     inner = predictor
     while hasattr(inner, "estimator") and has_fit_parameter(inner, "sample_weight"):
         inner = inner.estimator  # one that fits another takes weights only where this one does

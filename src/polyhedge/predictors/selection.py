@@ -1,45 +1,41 @@
-"""The automatic choice of a predictor: one cross-fitted selection on the training rows, of tables and of numbers.
-
-For tables, predictors are scikit-learn pipelines that fill gaps, encode categories and fit all outcomes. Every type in
-them is scikit-learn's own or `FeatureRidge`, so that a fitted one can be saved without pickle.
-"""
+"""The automatic choice of a predictor: one cross-fitted selection on the training rows, of tables and of numbers."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 from warnings import catch_warnings, simplefilter
 
 import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.compose import ColumnTransformer
-from sklearn.ensemble import GradientBoostingRegressor, RandomForestRegressor
-from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LinearRegression, RidgeCV
-from sklearn.model_selection import GroupKFold, KFold, cross_val_predict
-from sklearn.multioutput import MultiOutputRegressor
-from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.model_selection import GroupKFold, KFold
+from sklearn.pipeline import Pipeline
 
 from polyhedge._support.progress import tell
 from polyhedge._support.tolerances import TIE
 from polyhedge._support.validation import Array, Indices, as_finite, numbers_of
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.predictors import PREDICTORS
-from polyhedge.predictors.raw_columns import Schema, as_table, part_of, read_features, reads_columns, useful_columns
-from polyhedge.predictors.regressor import FeatureRidge, weight_argument
+from polyhedge.predictors.columns import (
+    Encoding,
+    Schema,
+    as_table,
+    part_of,
+    read_features,
+    reads_columns,
+    useful_columns,
+)
+from polyhedge.predictors.recipes import Recipe
 from polyhedge.rows import Rows
 
-__all__ = ["Prepared", "choose_predictor", "is_auto", "is_made_here", "make_predictor", "prepare", "takes_frame"]
+__all__ = ["Prepared", "choose_predictor", "is_auto", "is_made_here", "prepare", "takes_frame"]
 
 _LOG = logging.getLogger(__name__)
 COMPARED = ("smooth-ridge", "ridge", "forest", "boosting")
 """The candidates of the selection; of equal ones the first wins."""
-_MOST_CATEGORIES = 30
-"""Categories of a column that get an indicator each; rarer ones share one."""
-_PREPARED_STEP = "columns prepared by polyhedge"
-"""The first step of pipelines that are made here."""
 _PREPARED = 'columns prepared as with "auto": numbers standardised, gaps filled, texts and parts of dates one-hot'
 
 
@@ -50,7 +46,7 @@ class Prepared:
     Attributes
     ----------
     features : of all rows; of a raw frame, as numbers and texts.
-    template : the predictor, not fitted; None for the smooth ridge that `as_predictor` makes.
+    template : the predictor, not fitted.
     notes : what was chosen, prepared and left out, and why.
     schema : the columns of a raw frame; None for numbers.
     """
@@ -76,9 +72,7 @@ def prepare(rows: Rows, train: Indices, outcomes: Sequence[str], seed: int, own:
     named = (own, "as asked") if isinstance(own, str) and own != "auto" else None
     if not reads_columns(X):
         name, reason = named or choose_predictor(None, rows.take(train), seed)
-        model = None if name == "smooth-ridge" else _model(name, seed)
-        template = make_pipeline(StandardScaler(), model) if name == "ridge" else model
-        return Prepared(X, template, {"chosen predictor": f"{name} ({reason})"})
+        return Prepared(X, Recipe(name, seed=seed), {"chosen predictor": f"{name} ({reason})"})
     table = as_table(X)
     history = replace(table, frame=table.frame.iloc[train])
     categories = [str(name) for name, dtype in table.frame.dtypes.items() if dtype == "category"]
@@ -88,11 +82,11 @@ def prepare(rows: Rows, train: Indices, outcomes: Sequence[str], seed: int, own:
     features = read_features(X, schema)
     notes = {"left out": " ".join(left_out)} if left_out else {}
     if own is not None and not isinstance(own, str):
-        pipeline = Pipeline([(_PREPARED_STEP, _columns(schema)), ("model", own)])
+        pipeline = Pipeline([("columns", EncodedColumns(schema)), ("model", own)])
         return Prepared(features, pipeline, {"prepared columns": _PREPARED} | notes, schema)
     name, reason = named or choose_predictor(schema, replace(rows, features=features).take(train), seed)
     notes = {"chosen predictor": f"{name} ({reason})"} | notes
-    return Prepared(features, make_predictor(name, schema, random_state=seed), notes, schema)
+    return Prepared(features, Recipe(name, schema, seed), notes, schema)
 
 
 def choose_predictor(schema: Schema | None, rows: Rows, random_state: int | None = None) -> tuple[str, str]:
@@ -118,12 +112,12 @@ def choose_predictor(schema: Schema | None, rows: Rows, random_state: int | None
     folds = KFold(n_folds, shuffle=True, random_state=random_state) if groups is None else GroupKFold(n_folds)
     X = _standardised(as_finite(rows.features, "X", ndim=2)) if schema is None else rows.features
     Y, errors = _standardised(rows.Y[:, evenly_chosen(rows.Y.shape[1], most_outcomes)]), {}
+    own, pairs = replace(rows, features=X), list(folds.split(Y, groups=groups))
     for name in COMPARED:
-        model = _for_all(_model(name, random_state), name, Y.shape[1])
-        candidate = make_pipeline(StandardScaler() if schema is None else _columns(schema), model)
-        target = Y[:, 0] if Y.shape[1] == 1 else Y
-        params = {} if rows.weights is None else weight_argument(candidate, rows.weights)
-        predicted = cross_val_predict(candidate, X, target, groups=groups, cv=folds, params=params).reshape(Y.shape)
+        predicted, recipe = np.empty(Y.shape), Recipe(name, schema, random_state)
+        for rest, fold in pairs:
+            train = own.take(rest)
+            predicted[fold] = recipe.fit(train.features, Y[rest], train.weights).predict(own.take(fold).features)
         errors[name] = float(np.average((Y - predicted) ** 2, axis=0, weights=rows.weights).mean())
         tell(_LOG, "choosing the predictor", len(errors), len(COMPARED))
     best = next(name for name in errors if errors[name] <= min(errors.values()) + TIE)
@@ -139,75 +133,34 @@ def _standardised(rows: Array) -> Array:
     return np.asarray(np.round(scaled, 9))
 
 
-def make_predictor(name: str, schema: Schema, *, random_state: int | None = None) -> Pipeline:
-    """A pipeline that is not fitted yet: columns to numbers, then a model of all outcomes.
+class EncodedColumns(TransformerMixin, BaseEstimator):
+    """The `Encoding` of raw columns as the first step of a pipeline, for a regressor of the user's own."""
 
-    Parameters
-    ----------
-    name : {"smooth-ridge", "ridge", "forest", "boosting", "linear"}
-    schema : the columns.
-    random_state : seed of the models that draw.
+    takes_nan = True
 
-    Notes
-    -----
-    Gaps are filled with the median, and a column says where they were. Categories that the training rows do not
-    hold, or hold rarely, share one code. "smooth-ridge" is a ridge regression on every column, its square and its sine.
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
 
-    Examples
-    --------
-    >>> from polyhedge.predictors.raw_columns import Column
-    >>> schema = Schema((Column("load", "number"),), ("cost",))
-    >>> make_predictor("ridge", schema).steps[-1][1]
-    RidgeCV(alphas=(0.01, 0.1, 1.0, 10.0, 100.0, 1000.0))
-    """
-    if name not in PREDICTORS:
-        raise ValueError(f"The predictor must be one of {', '.join(PREDICTORS)}, got {name!r}.")
-    model = _for_all(_model(name, random_state), name, len(schema.outcomes))
-    return Pipeline([(_PREPARED_STEP, _columns(schema)), ("model", model)])
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit the encoding on the training rows `X`; outcomes `y` are not used."""
+        self.encoding_, self.n_features_in_ = Encoding.of(X, self.schema), X.shape[1]
+        return self
 
-
-def _for_all(model: Any, name: str, n_outcomes: int) -> Any:
-    """The model for all outcomes: boosting is fitted once for each."""
-    return MultiOutputRegressor(model) if name == "boosting" and n_outcomes > 1 else model
-
-
-def _model(name: str, random_state: int | None) -> Any:
-    makers: dict[str, Callable[[], Any]] = {
-        "smooth-ridge": lambda: FeatureRidge(penalty=1.0, features="all", fit_intercept=True),
-        "linear": LinearRegression,
-        # From hardly any shrinkage to nearly all, a step of ten each: features are standardised.
-        "ridge": lambda: RidgeCV(alphas=(0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)),
-        "forest": lambda: RandomForestRegressor(min_samples_leaf=2, random_state=random_state),
-        "boosting": lambda: GradientBoostingRegressor(subsample=0.8, random_state=random_state),
-    }
-    return makers[name]()
-
-
-def _columns(schema: Schema) -> ColumnTransformer:
-    whole = [c.name for c in schema.features if c.kind == "number" and not c.may_be_missing]
-    gappy = [c.name for c in schema.features if c.kind == "number" and c.may_be_missing]
-    kinds = [c.name for c in schema.features if c.kind == "category"]
-    fill = SimpleImputer(strategy="median", add_indicator=True, keep_empty_features=True)
-    encode = OneHotEncoder(
-        handle_unknown="infrequent_if_exist", max_categories=_MOST_CATEGORIES, sparse_output=False, dtype=np.float64
-    )
-    parts = [
-        ("numbers", StandardScaler(), whole),
-        ("numbers with gaps", make_pipeline(fill, StandardScaler()), gappy),
-        ("categories", encode, kinds),
-    ]
-    return ColumnTransformer([part for part in parts if part[2]])
+    def transform(self, X: Any) -> Array:
+        """The encoded rows."""
+        return self.encoding_(X)
 
 
 def is_made_here(predictor: Any) -> bool:
-    """Whether a predictor, fitted or not, begins with columns that are prepared here; files keep the name of the step.
+    """Whether a predictor, fitted or not, takes raw columns as they are read here.
 
     Examples
     --------
-    >>> is_made_here(Pipeline([("columns", StandardScaler()), ("model", LinearRegression())]))
-    False
+    >>> is_made_here(Recipe("ridge", Schema((), ()))), is_made_here(Recipe("ridge"))
+    (True, False)
     """
-    return isinstance(predictor, Pipeline) and predictor.steps[0][0] == _PREPARED_STEP
+    first = predictor.steps[0][1] if isinstance(predictor, Pipeline) else predictor
+    return getattr(first, "schema", None) is not None
 
 
 def takes_frame(predictor: Any, rows: Rows, train: Indices) -> bool:

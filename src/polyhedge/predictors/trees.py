@@ -36,7 +36,6 @@ class Trees:
     feature, threshold, child : (n_nodes,) of each node; the right child stands behind the left one, which is `child`. A
         leaf is its own child.
     value : (n_nodes, n_outputs) outputs of the leaves.
-    missing_left : (n_nodes,) whether a missing number goes left; None if it goes right everywhere.
 
     Examples
     --------
@@ -51,12 +50,10 @@ class Trees:
     threshold: Array = field(repr=False)
     child: Indices = field(repr=False)
     value: Array = field(repr=False)
-    missing_left: Mask | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         n, nodes = len(self.value), (self.feature, self.threshold, self.child)
-        parts = nodes if self.missing_left is None else (*nodes, self.missing_left)
-        if any(part.shape != (n,) for part in parts) or self.value.ndim != 2 or not 0 < self.n_trees <= n:
+        if any(part.shape != (n,) for part in nodes) or self.value.ndim != 2 or not 0 < self.n_trees <= n:
             raise ValueError("The nodes of trees must be arrays of one length.")
         if any(part.dtype.kind != "i" or part.min() < 0 for part in (self.feature, self.child)):
             raise ValueError("The nodes of trees must refer to features and nodes by their numbers.")
@@ -87,17 +84,14 @@ class Trees:
         """The leaf (n_trees, N) in which each row ends in each tree; all pairs take a step together."""
         flat, (n, p) = np.ascontiguousarray(matrix, dtype=np.float64).ravel(), matrix.shape
         node, start = np.repeat(np.arange(self.n_trees), n), np.tile(np.arange(0, n * p, p), self.n_trees)
-        has_gaps, pairs, found = bool(np.isnan(flat).any()), np.arange(len(node)), np.empty_like(node)
+        pairs, found = np.arange(len(node)), np.empty_like(node)
         while len(pairs):
             before = node
             for _ in range(_STEPS):
                 held = self._packed.take(node, mode="clip")
                 numbers = held.view(np.int32)
                 values = flat.take(start + numbers[2::4], mode="clip")
-                goes_right = values > held.view(np.float64)[::2]
-                if has_gaps:
-                    goes_right |= np.isnan(values) & self._sends_right[node]
-                node = numbers[3::4] + goes_right
+                node = numbers[3::4] + (values > held.view(np.float64)[::2])
             found[pairs] = node
             moving = np.flatnonzero(node != before)
             pairs, node, start = pairs[moving], node[moving], start[moving]
@@ -108,11 +102,6 @@ class Trees:
         return np.asarray(self.child == np.arange(len(self.child)))
 
     @cached_property
-    def _sends_right(self) -> Mask:
-        """Which nodes send missing numbers to the right."""
-        return ~self._is_leaf if self.missing_left is None else ~(self._is_leaf | self.missing_left)
-
-    @cached_property
     def _packed(self) -> Any:
         """Threshold, feature and child of each node in 16 bytes, which are fetched at once; no row leaves a leaf."""
         packed = np.empty(len(self.child), dtype=[("threshold", "f8"), ("feature", "i4"), ("child", "i4")])
@@ -121,7 +110,7 @@ class Trees:
         return packed.view("V16")
 
 
-def joined(trees: list[Any], *, with_missing: bool = False) -> dict[str, Any]:
+def joined(trees: list[Any]) -> dict[str, Any]:
     """The fields of `Trees` for the fitted trees (`tree_`) of scikit-learn's regressors."""
     starts = np.cumsum([0, *(tree.node_count for tree in trees)])
     left = np.concatenate([tree.children_left + start for tree, start in zip(trees, starts, strict=False)])
@@ -132,21 +121,16 @@ def joined(trees: list[Any], *, with_missing: bool = False) -> dict[str, Any]:
     place[left[inner]] = np.arange(n_trees, len(left), 2)
     place[right[inner]] = place[left[inner]] + 1
     order = np.argsort(place)
-    feature, threshold, missing = (
-        np.concatenate([getattr(tree, name) for tree in trees])
-        for name in ("feature", "threshold", "missing_go_to_left")
-    )
+    feature, threshold = (np.concatenate([getattr(tree, name) for tree in trees]) for name in ("feature", "threshold"))
     child = np.arange(len(left))
     child[place[inner]] = place[left[inner]]
     is_inner = child > np.arange(len(left))
-    missing = missing[order].astype(bool)
     return {
         "n_trees": n_trees,
         "feature": np.where(is_inner, feature[order], 0),
         "threshold": np.where(is_inner, threshold[order], 0.0),
         "child": child,
         "value": np.concatenate([tree.value[:, :, 0] for tree in trees])[order],
-        "missing_left": missing if with_missing and missing.any() else None,
     }
 
 
@@ -157,7 +141,7 @@ class Forest(Trees):
 
     Attributes
     ----------
-    n_trees, feature, threshold, child, value, missing_left : as in `Trees`.
+    n_trees, feature, threshold, child, value : as in `Trees`.
     names, columns : numeric and boolean columns of X by name (data frames) and position; the prediction comes after
         them.
     fill : values that stand for missing ones.

@@ -11,7 +11,7 @@ import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._support.alignment import names_of, select_columns
+from polyhedge._support.frames import names_of, select_columns
 from polyhedge._support.tolerances import FEASIBLE, INSIDE
 from polyhedge._support.validation import Array, Mask, as_rows
 from polyhedge.problems.formula import substitute

@@ -11,8 +11,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 
-from polyhedge._support.alignment import listed, names_of
-from polyhedge._support.frames import as_pandas
+from polyhedge._support.frames import as_pandas, listed, names_of
 from polyhedge._support.validation import Array
 
 

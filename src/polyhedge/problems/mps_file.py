@@ -10,7 +10,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 
-from polyhedge._support.alignment import listed
+from polyhedge._support.frames import listed
 from polyhedge._support.validation import Array
 from polyhedge.problems.decision_problem import DecisionProblem
 from polyhedge.problems.layout import Source

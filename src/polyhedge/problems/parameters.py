@@ -10,8 +10,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 
-from polyhedge._support.alignment import check_same_rows
-from polyhedge._support.frames import as_pandas
+from polyhedge._support.frames import as_pandas, check_same_rows
 from polyhedge._support.tolerances import INPUT
 from polyhedge._support.validation import Array, Mask, as_finite
 from polyhedge.problems.layout import Layout, own_name

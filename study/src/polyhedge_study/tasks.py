@@ -21,7 +21,7 @@ import numpy as np
 
 from polyhedge.data import Split, load_energy_efficiency, make_synthetic
 from polyhedge.data.splits import IndexArray
-from polyhedge.predictors.regressor import FeatureRidge
+from polyhedge.predictors.recipes import FeatureRidge
 from polyhedge.problems import DecisionProblem, simplex_linear, simplex_newsvendor, simplex_quadratic
 from polyhedge_study.inside import Array, check_count
 

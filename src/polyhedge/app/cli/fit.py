@@ -149,7 +149,7 @@ def fit(
     from polyhedge.diagnostics import DiagnosticWarning
     from polyhedge.estimator import RobustDecider
     from polyhedge.io.fit_record import FitRecord
-    from polyhedge.predictors.raw_columns import choose_columns
+    from polyhedge.predictors.columns import choose_columns
 
     _check_split_options(time_column, starts, gap, shares)
     table, decided = options.table(data), read_problem(problem, uncertain)

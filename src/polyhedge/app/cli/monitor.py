@@ -12,8 +12,8 @@ from warnings import catch_warnings, simplefilter
 
 import typer
 
-from polyhedge._support.alignment import row_keys
 from polyhedge._support.files import check_writable, replace_file
+from polyhedge._support.frames import row_keys
 from polyhedge._support.progress import progress
 from polyhedge.app.cli.app import say
 from polyhedge.app.cli.common import seen_before, tell, tell_json, warn
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from polyhedge.model import Model
     from polyhedge.monitoring.log import OutcomeLog
     from polyhedge.monitoring.monitor import Monitoring
-    from polyhedge.predictors.table import Table
+    from polyhedge.predictors.columns import Table
 
 LogFile = Annotated[Path | None, typer.Option(help="SQLite database; MODEL.outcomes.db next to the model by default.")]
 KeyColumn = Annotated[

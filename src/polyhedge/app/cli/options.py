@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from polyhedge.app.rows import Sources, TableRows
     from polyhedge.estimator import RobustDecider
     from polyhedge.io.fit_record import FitRecord
-    from polyhedge.predictors.table import Table
+    from polyhedge.predictors.columns import Table
     from polyhedge.problems import DecisionProblem
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]

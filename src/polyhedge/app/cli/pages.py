@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from polyhedge.app.report.model import ModelDetails
     from polyhedge.app.rows import TableRows
     from polyhedge.estimator import RobustDecider
-    from polyhedge.predictors.raw_columns import Schema
+    from polyhedge.predictors.columns import Schema
 
 _SUFFIXES = (".png", ".svg", ".pdf")
 HeldOutFile = Annotated[

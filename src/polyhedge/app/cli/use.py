@@ -65,7 +65,7 @@ def decide(
 
     from polyhedge.app.rows import labels_of, parameters_of
     from polyhedge.decisions import no_decisions
-    from polyhedge.predictors.raw_columns import features_of
+    from polyhedge.predictors.columns import features_of
 
     target = None if out == "-" else check_target(out)
     decider, record = options.model_and_record(model)
@@ -154,7 +154,7 @@ def evaluate(
     from polyhedge.app.rows import observed
     from polyhedge.calibration.labels import read_from
     from polyhedge.evaluation import by_group
-    from polyhedge.predictors.table import text_of
+    from polyhedge.predictors.columns import text_of
 
     decider, record, table, rows = options.rows(model, data)
     categories = None if by is None else text_of(table.column(by))[rows.numbers]
