@@ -12,7 +12,7 @@ from typing import Any
 from sphinx.application import Sphinx
 
 from polyhedge.data import real as real_data
-from polyhedge.data.wheels import NoDataError
+from polyhedge.data.real import NoDataError
 
 _IMPORT = re.compile(r"^from polyhedge\.data\.real import (.+)$", re.MULTILINE)
 

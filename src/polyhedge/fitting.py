@@ -34,8 +34,7 @@ from polyhedge.calibration import (
 )
 from polyhedge.calibration.labels import check_source
 from polyhedge.data import GroupSplit, Split, TimeSplit, as_indices, digest_rows, partition_rows, split_rows
-from polyhedge.data.ordered import dealt, has_clock, in_order, in_time
-from polyhedge.data.splits import IndexArray, evenly_chosen
+from polyhedge.data.splits import IndexArray, dealt, evenly_chosen, has_clock, in_order, in_time
 from polyhedge.diagnostics import Diagnostic, diagnostics_of_fit, order_diagnostic, row_hashes
 from polyhedge.learners import Auto, Learner, LearnResult, Samples, learn_with_spread
 from polyhedge.model import Model, Record, calibrated_radii, fitted_model, guarantee_of
@@ -218,9 +217,9 @@ def _parts_by(how: Any, rows: Rows, needs_training: bool, rng: np.random.Generat
     if isinstance(how, GroupSplit):
         return how.parts(X, n, rng=rng, needs_training=needs_training)
     shares = dealt(how, needs_training)
-    if rows.groups is not None or len(shares) == 4:
-        return partition_rows(n, shares if len(shares) == 4 else (*shares, 0.0), rng=rng, groups=rows.groups)
-    return split_rows(n, shares, rng=rng)
+    if rows.groups is not None or len(how) == 4:
+        return partition_rows(n, shares, rng=rng, groups=rows.groups)
+    return split_rows(n, shares[:3], rng=rng)
 
 
 def ordered(split: Split, how: Any, X: Any) -> Split:

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import Result
 
 import polyhedge
-from polyhedge.data.wheels import NoDataError
+from polyhedge.data.real import NoDataError
 from polyhedge_study import (
     TASKS,
     bonferroni_box,

@@ -11,7 +11,7 @@ import pytest
 
 import polyhedge as ph
 from polyhedge.data import TimeSplit
-from polyhedge.data.ordered import as_times
+from polyhedge.data.splits import as_times
 from shared import run
 
 PROBLEM = """\

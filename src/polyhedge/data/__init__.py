@@ -9,9 +9,10 @@ from polyhedge._support.lazy import lazy
 
 if TYPE_CHECKING:
     from polyhedge.data.examples import EnergyEfficiency, ExampleTables, load_energy_efficiency, make_example
-    from polyhedge.data.ordered import GroupSplit, TimeSplit
     from polyhedge.data.splits import (
+        GroupSplit,
         Split,
+        TimeSplit,
         as_indices,
         digest_rows,
         equal_rows,

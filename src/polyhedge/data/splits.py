@@ -1,24 +1,54 @@
-"""Disjoint parts of the rows: train the predictor, learn the set, calibrate its radius, hold out for a report."""
+"""Disjoint parts of the rows: train the predictor, learn the set, calibrate its radius, hold out for a report.
+
+Parts are random, or by time (`TimeSplit`) and by group (`GroupSplit`) for `RobustDecider(split=...)`.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import math
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import combinations
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from itertools import combinations, pairwise
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from polyhedge._support.frames import as_pandas, check_same_rows, column_of, is_missing
 from polyhedge._support.stored import stored
 from polyhedge._support.validation import check_count, check_rng
 
-__all__ = ["IndexArray", "Split", "as_indices", "digest_rows", "partition_rows", "split_rows", "take_rows"]
+__all__ = [
+    "GroupSplit",
+    "IndexArray",
+    "Split",
+    "TimeSplit",
+    "as_indices",
+    "digest_rows",
+    "partition_rows",
+    "split_rows",
+    "take_rows",
+]
 
 IndexArray = NDArray[np.intp]
 
 _PARTS = ("train", "learn", "calibrate", "held_out")
+_SHARES = (0.5, 0.25, 0.25)
+"""Train, learn, calibrate."""
+HALVES = (0.0, 0.5, 0.5, 0.0)
+"""Two halves, of which the first learns and the second calibrates."""
+_TEXT = re.compile(r"\s*(-?\d{1,18})\s*([A-Za-z]*)\s*")
+_ZONED = re.compile(r":\d\d.*(Z|[+-]\d\d(:?\d\d)?)\s*$")
+"""The end of a text with an hour and a time zone."""
+_UNITS = ("W", "D", "h", "m", "s", "ms", "us")
+_MONTHS = {"M": 1, "Y": 12}
+"""Months have no fixed length and are counted by the calendar."""
+_MOST_DAYS = 50_000_000
+"""A date and a shorter length of time have a sum, in the microseconds of Python's own dates."""
 
 
 @stored("split")
@@ -36,9 +66,6 @@ class Split:
 
     Examples
     --------
-    >>> split = Split(train=[0, 1], learn=[4, 2], calibrate=[3, 5])
-    >>> split.learn
-    array([4, 2])
     >>> Split(train=[0, 1], learn=[1, 2], calibrate=[3, 4])
     Traceback (most recent call last):
         ...
@@ -64,7 +91,7 @@ class Split:
             indices = as_indices(getattr(self, part), n_rows, name=part)
             indices.flags.writeable = False
             object.__setattr__(self, part, indices)
-        if n_repeated(np.concatenate([getattr(self, part) for part in _PARTS])):
+        if _n_repeated(np.concatenate([getattr(self, part) for part in _PARTS])):
             for first, second in combinations(_PARTS, 2):
                 shared = np.intersect1d(getattr(self, first), getattr(self, second), assume_unique=True)
                 if shared.size:
@@ -74,7 +101,7 @@ class Split:
                     )
 
 
-def split_rows(n: int, shares: Sequence[float] = (0.5, 0.25, 0.25), *, rng: np.random.Generator) -> Split:
+def split_rows(n: int, shares: Sequence[float] = _SHARES, *, rng: np.random.Generator) -> Split:
     """Split rows ``0, ..., n - 1`` at random into train, learn and calibrate.
 
     A random permutation is cut after ``round(n * s_train)`` and ``round(n * (s_train + s_learn))`` rows, so
@@ -107,7 +134,7 @@ def partition_rows(
     n: int,
     shares: Sequence[float] = (0.4, 0.2, 0.2, 0.2),
     *,
-    rng: np.random.Generator,
+    rng: np.random.Generator | None = None,
     groups: ArrayLike | None = None,
     times: ArrayLike | None = None,
 ) -> Split:
@@ -121,7 +148,7 @@ def partition_rows(
     ----------
     n : number of rows.
     shares : of the four parts; they sum to 1. Those of train and held-out may be 0.
-    rng : source of the random order; not used where `times` are given.
+    rng : source of the random order; not needed where `times` are given.
     groups : (n,) labels; rows with equal labels stay together, and the shares count groups instead of rows.
     times : (n,) numbers or dates. With groups as well, a group counts as being at the time of its last row.
 
@@ -141,7 +168,7 @@ def partition_rows(
     <Split: 2 train, 2 learn, 2 calibrate, 2 held out>
     """
     n, wanted = check_count(n, "n", minimum=2), _check_shares(shares, 4)
-    block_of, ends = _blocks(n, groups, times, check_rng(rng))
+    block_of, ends = _blocks(n, groups, times, rng)
     # The first cut that is nearest; where two are equally near the later part gets the block.
     cuts = [_nearest(ends, ends[-1] * share) for share in np.cumsum(wanted)[:3]]
     part_of = np.searchsorted(np.array(cuts), block_of, side="right")
@@ -156,25 +183,291 @@ def partition_rows(
     return Split(**parts, n_rows=n)
 
 
-def halve_rows(
-    n: int, *, rng: np.random.Generator, groups: ArrayLike | None = None, times: ArrayLike | None = None
-) -> tuple[IndexArray, IndexArray]:
-    """Two halves of the rows ``0, ..., n - 1`` by the rules of `partition_rows`; with times the older one comes first.
+@stored("time split")
+@dataclass(frozen=True)
+class TimeSplit:
+    """The oldest rows train, later ones learn, the newest calibrate; rows of one time stay together.
+
+    Groups of near-copies stay whole: a group counts as being at the time of its last row, with shares and with starts.
+
+    Parameters
+    ----------
+    column : column of X that holds the time, as numbers or dates, by name or position. None where rows come in the
+        order of time. Dates with a time zone are taken in UTC, and starts without one too.
+    times : (n,) the times instead of a column, where the predictor should not see them. With a column as well, times
+        of other rows (in `refresh` and `recalibrate`) are read from it.
+    shares : (train, learn, calibrate), or with a fourth share of the newest rows, which are held out
+    starts : first times of learning and calibration rows, instead of shares; from a third on rows are held out.
+    gap : how far before each of the cuts rows are left out, so that what was learned knows nothing of what calibrates
+        through lagged features: in units of the time, such as "7D" or "12h" for dates; in rows without times. `refresh`
+        keeps it between the rows that train and those that calibrate.
 
     Examples
     --------
-    >>> halve_rows(6, rng=np.random.default_rng(0), groups=list("abacbc"), times=range(6))
-    (array([0, 2]), array([1, 4, 3, 5]))
+    >>> split = TimeSplit(shares=(0.5, 0.3, 0.2), gap=1).parts(np.zeros((10, 1)), 10)
+    >>> split.train, split.learn, split.calibrate
+    (array([0, 1, 2, 3]), array([5, 6]), array([8, 9]))
     """
-    n = check_count(n, "n", minimum=2)
-    block_of, ends = _blocks(n, groups, times, check_rng(rng))
-    by_block = np.argsort(block_of, kind="stable")
-    n_first = int((block_of < _nearest(ends, ends[-1] / 2)).sum())
-    if not 0 < n_first < n:
+
+    column: str | int | None = None
+    times: Any = field(default=None, repr=False, compare=False)
+    shares: Sequence[float] = _SHARES
+    starts: tuple[Any, ...] | None = None
+    gap: Any = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what is wrong whatever the rows are."""
+        if isinstance(self.column, Integral):
+            object.__setattr__(self, "column", int(self.column))  # files hold plain numbers
+        if not _is_number(self.gap):
+            _duration(self.gap, "gap")
+        elif not 0 <= self.gap < math.inf:
+            raise ValueError(f"gap must be at least 0, got {self.gap!r}: it is how far before a cut rows are left out.")
+        if self.starts is not None and (isinstance(self.starts, str) or np.shape(self.starts) not in [(2,), (3,)]):
+            raise ValueError(
+                "starts must be two times, those at which learning rows and calibration rows begin, got "
+                f"{self.starts!r}. Give both, or shares instead; a third time is where held-out rows begin."
+            )
+
+    def parts(self, X: Any, n: int, *, groups: ArrayLike | None = None, needs_training: bool = True) -> Split:
+        """The split of n rows; those of a fourth share, or from a third start on, are held out.
+
+        Parameters
+        ----------
+        X, n : the rows, in which the column of times is looked up, and their number.
+        groups : labels of near-copies (n,), which stay in one part.
+        needs_training : whether rows are to train a predictor; if not, their share goes to the others.
+        """
+        times = self.clock(X, n)
+        parts = self._cut(times, groups, needs_training)
+        kept = [self.before(rows, later, times) for rows, later in pairwise(parts)]
+        train, learn, calibrate = (in_order(rows, times) for rows in kept)
+        if not len(learn) or not len(calibrate) or (needs_training and not len(train)):
+            raise ValueError(
+                f"A split in time with {self} leaves {len(train)}, {len(learn)}, {len(calibrate)} rows for train, "
+                "learn and calibrate. Change its shares, starts or gap."
+            )
+        return Split(train, learn, calibrate, n_rows=n, held_out=parts[3])
+
+    def _cut(self, times: NDArray[Any], groups: ArrayLike | None, needs_training: bool) -> list[IndexArray]:
+        """Rows of train, learn and calibrate, and those held out, without a gap."""
+        if self.starts is None:
+            split = partition_rows(len(times), dealt(self.shares, needs_training), groups=groups, times=times)
+            return [split.train, split.learn, split.calibrate, split.held_out]
+        starts = as_times(self.starts, times.dtype)
+        if not (starts[:-1] < starts[1:]).all():
+            and_others = ", and held-out rows after these" if len(starts) == 3 else ""
+            raise ValueError(
+                f"Calibration rows must begin after learning rows{and_others}, got starts={self.starts!r}."
+            )
+        part_of = np.searchsorted(starts, times if groups is None else last_times(groups, times), side="right")
+        return [np.flatnonzero(part_of == k) for k in range(4)]
+
+    def halves(self, X: Any, n: int, *, groups: ArrayLike | None = None) -> tuple[IndexArray, IndexArray]:
+        """The older and the newer half of n rows, each in time order, with the gap between them.
+
+        Parameters
+        ----------
+        X, n, groups : as in `parts`.
+
+        Examples
+        --------
+        >>> TimeSplit(gap=1).halves(None, 6)
+        (array([0, 1]), array([3, 4, 5]))
+        """
+        times = self.clock(X, n)
+        halves = partition_rows(n, HALVES, groups=groups, times=times)
+        older, newer = halves.learn, halves.calibrate
+        kept = self.before(older, newer, times)
+        if not len(kept):
+            raise ValueError(
+                f"A gap of {self.gap!r} leaves none of the older {len(older)} of {n} rows. Bring rows of a longer "
+                "time, or a shorter gap."
+            )
+        return in_order(kept, times), in_order(newer, times)
+
+    def clock(self, X: Any, n: int) -> NDArray[Any]:
+        """The times (n,) of the `n` rows of `X`: those given, those of the column, or else the numbers of the rows."""
+        if self.times is None and self.column is None:
+            return np.arange(n)
+        check_same_rows({"X": X, "times": self.times})
+        times = as_times(column_of(X, self.column) if self.times is None else self.times)  # type: ignore[arg-type]
+        if times.shape != (n,):
+            raise ValueError(f"times must have one entry for each of the {n} rows, got shape {times.shape}.")
+        return times
+
+    def before(self, rows: IndexArray, later: IndexArray, times: NDArray[Any]) -> IndexArray:
+        """Those of the `rows` whose `times` lie more than the gap before the `later` ones; all without a gap."""
+        gap = as_span(self.gap, times, "gap")
+        return rows[times[rows] < times[later].min() - gap] if gap and len(later) else rows
+
+
+@stored("group split")
+@dataclass(frozen=True)
+class GroupSplit:
+    """Rows with one value in a column are near-copies: they stay in one part, and the radius counts them once.
+
+    Parameters
+    ----------
+    column : column of X with the labels of the groups, by name or position.
+    shares : (train, learn, calibrate) of the groups, whatever their sizes, perhaps with a fourth share of groups that
+        are held out.
+
+    Examples
+    --------
+    >>> X = np.repeat(np.arange(8.0), 5)[:, None]
+    >>> split = GroupSplit(0).parts(X, 40, rng=np.random.default_rng(0))
+    >>> len(np.unique(X[split.calibrate]))
+    2
+    """
+
+    column: str | int
+    shares: Sequence[float] = _SHARES
+
+    def labels(self, X: Any) -> NDArray[Any]:
+        """The labels of the groups (n,) of the rows of X; none may be missing."""
+        labels = column_of(X, self.column)
+        missing = [row for row, label in enumerate(labels) if is_missing(label)]
+        if missing:
+            raise ValueError(
+                f"The column {self.column!r} must name the group of each row, but {len(missing)} row(s) have none, the "
+                f"first is row {missing[0]}. Give rows without a group a label of their own."
+            )
+        return np.asarray([str(label) for label in labels])
+
+    def parts(self, X: Any, n: int, *, rng: np.random.Generator, needs_training: bool = True) -> Split:
+        """The split of n rows.
+
+        Parameters
+        ----------
+        X, n : the rows, in which the column of labels is looked up, and their number.
+        rng : numpy.random.Generator, which deals the groups.
+        needs_training : whether rows are to train a predictor; if not, their share goes to the others.
+        """
+        return partition_rows(n, dealt(self.shares, needs_training), rng=rng, groups=self.labels(X))
+
+
+def in_time(split: Any) -> bool:
+    """Whether parts follow one another in time."""
+    return isinstance(split, (str, TimeSplit))
+
+
+def has_clock(split: Any) -> bool:
+    """Whether a split knows the times of rows, by a column or as given."""
+    return isinstance(split, TimeSplit) and not (split.column is None and split.times is None)
+
+
+def clock_for(split: Any, times: Any = None) -> TimeSplit | None:
+    """How rows that a fit has not seen are ordered in time; None where that is not known, or not of importance.
+
+    `times` are those of these rows; a split that was given times knows those of others.
+    """
+    how = TimeSplit() if isinstance(split, str) else split if isinstance(split, TimeSplit) else None
+    if times is not None:
+        return TimeSplit(times=times, gap=0 if how is None else how.gap)
+    return None if how is None or (how.times is not None and how.column is None) else replace(how, times=None)
+
+
+def dealt(shares: Sequence[float], needs_training: bool) -> tuple[float, ...]:
+    """Shares of train, learn, calibrate and held-out rows; without training the others get its share."""
+    parts = np.asarray([*shares, 0.0] if len(shares) == 3 else shares, dtype=float)
+    if needs_training or len(parts) != 4 or not parts[1:3].sum() > 0:
+        return tuple(parts.tolist())
+    return (0.0, *(parts[1:3] / parts[1:3].sum() * (1 - parts[3])).tolist(), float(parts[3]))
+
+
+def in_order(rows: IndexArray, times: NDArray[Any]) -> IndexArray:
+    """The rows by their times; those of one time as they come."""
+    return rows[np.argsort(times[rows], kind="stable")]
+
+
+def as_times(values: Any, dtype: Any = None) -> NDArray[Any]:
+    """Times as numbers or as dates, none of them missing; those with a time zone as they are in UTC.
+
+    Examples
+    --------
+    >>> as_times(["2024-03-31T01:30+01:00", "2024-03-31T03:30+02:00"]).astype(str).tolist()
+    ['2024-03-31T00:30:00.000000', '2024-03-31T01:30:00.000000']
+    """
+    values = as_pandas(values)
+    array = np.asarray(values if isinstance(values, np.ndarray) else list(values))
+    try:
+        wants_dates = array.dtype.kind not in "iuf" if dtype is None else np.dtype(dtype).kind == "M"
+        if wants_dates and array.dtype.kind in "OU" and array.ndim == 1:
+            array = np.fromiter(map(_in_utc, array.tolist()), dtype=object, count=len(array))
+        times = array.astype("datetime64[us]") if wants_dates else array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"Times must be numbers, or dates such as 2024-12-31: {error}.") from error
+    if np.isnan(times).any() if times.dtype.kind == "f" else np.isnat(times).any():
+        raise ValueError("Times must not be missing. Leave rows without a time out.")
+    return times
+
+
+def _in_utc(time: Any) -> Any:
+    """A date without a time zone: NumPy has none, and warns of each that it drops."""
+    if is_missing(time):
+        return np.datetime64("NaT")
+    if isinstance(time, str) and _ZONED.search(time):
+        time = datetime.fromisoformat(time.strip())
+    return time.astimezone(UTC).replace(tzinfo=None) if getattr(time, "tzinfo", None) is not None else time
+
+
+def as_span(amount: Any, times: NDArray[Any], name: str) -> Any:
+    """A length of time, to be added to these times: a number, or a duration where they are dates.
+
+    Examples
+    --------
+    >>> as_span("7D", np.array(["2024-05-01"], dtype="datetime64[us]"), "gap") == np.timedelta64(7, "D")
+    np.True_
+    """
+    if times.dtype.kind == "M":
+        return _duration(amount, name)
+    if not _is_number(amount) or not 0 <= amount < math.inf:
+        unit = "in rows, because rows have no times" if times.dtype.kind == "i" else "in the unit of the times"
         raise ValueError(
-            f"{n} rows in {len(ends)} block(s) that stay together have no halves. Bring more rows or groups."
+            f"{name} must be a number of at least 0 {unit}, got {amount!r}. Texts such as '7D' are for times that are "
+            "dates."
         )
-    return by_block[:n_first], by_block[n_first:]
+    return amount
+
+
+def months_in(amount: Any) -> int | None:
+    """How many months a text such as "1M" or "2Y" means; None for all other lengths.
+
+    Examples
+    --------
+    >>> months_in("3M"), months_in("1Y"), months_in("30D")
+    (3, 12, None)
+    """
+    match = _TEXT.fullmatch(amount) if isinstance(amount, str) else None
+    return int(match[1]) * _MONTHS[match[2]] if match and match[2] in _MONTHS else None
+
+
+def _duration(amount: Any, name: str) -> Any:
+    if months_in(amount) is not None:
+        raise ValueError(
+            f"{name} must be a length of time that is always the same, got {amount!r}, and months and years are not. "
+            "Give days, such as '30D'."
+        )
+    if isinstance(amount, (timedelta, np.timedelta64)):
+        length = np.timedelta64(amount)
+    else:
+        text = "0s" if (_is_number(amount) and amount == 0) or amount == "0" else amount
+        match = _TEXT.fullmatch(text) if isinstance(text, str) else None
+        if match is None or match[2] not in _UNITS:
+            raise ValueError(
+                f"{name} must be a number with a unit, such as '7D' or '12h', where times are dates, got "
+                f"{str(amount)[:40]!r}. Units are {', '.join(_UNITS)}."
+            )
+        length = np.timedelta64(int(match[1]), match[2])
+    if not 0 <= length / np.timedelta64(1, "D") < _MOST_DAYS:
+        most = f"{_MOST_DAYS / 365:.0f} years"
+        raise ValueError(f"{name} must be at least 0 and below {most}, got {str(amount)[:40]!r}.")
+    return length.astype("timedelta64[us]")
+
+
+def _is_number(amount: Any) -> bool:
+    return isinstance(amount, (int, float, np.integer, np.floating)) and not isinstance(amount, bool)
 
 
 def last_times(groups: ArrayLike, times: NDArray[Any]) -> NDArray[Any]:
@@ -189,11 +482,11 @@ def last_times(groups: ArrayLike, times: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(values[_last(_codes(groups, len(times), "groups"), code)])
 
 
-def _blocks(n: int, groups: Any, times: Any, rng: np.random.Generator) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _blocks(n: int, groups: Any, times: Any, rng: Any) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """The place of each row's block in the order in which parts are cut, and how many groups lie up to each block."""
     group_of = np.arange(n) if groups is None else _codes(groups, n, "groups")
     if times is None:
-        block_of = rng.permutation(group_of.max() + 1)[group_of]
+        block_of = check_rng(rng).permutation(group_of.max() + 1)[group_of]
     else:
         block_of = np.unique(_last(group_of, _codes(times, n, "times")), return_inverse=True)[1]
     # One row of each group stands for it, so that its size has no say in where the cuts are.
@@ -264,28 +557,14 @@ def as_indices(values: ArrayLike, n_rows: int | None = None, *, name: str = "ind
             f"{name} must {allowed}, got {int(outside.sum())} row number(s) outside, the first is "
             f"{indices[outside][0]}."
         )
-    again = n_repeated(indices)
+    again = _n_repeated(indices)
     if again:
         raise ValueError(f"{name} names {again} row(s) more than once. Give every row once.")
     return indices
 
 
-def n_repeated(rows: IndexArray) -> int:
-    """How many of these row numbers were there before; by marks, because sorting takes minutes for large files.
-
-    Examples
-    --------
-    >>> n_repeated(np.array([3, 1, 3, 3])), n_repeated(np.array([0, 10**12]))
-    (2, 0)
-    """
-    if not rows.size:
-        return 0
-    end = int(rows.max()) + 1
-    if end <= max(8 * rows.size, 2**26):  # a mark is a byte
-        is_there = np.zeros(end, dtype=bool)
-        is_there[rows] = True
-        return rows.size - int(np.count_nonzero(is_there))
-    return int(np.count_nonzero(np.diff(np.sort(rows)) == 0))
+def _n_repeated(rows: IndexArray) -> int:
+    return rows.size - len(np.unique(rows))
 
 
 def evenly_chosen(n: int, most: int) -> IndexArray:

@@ -10,37 +10,21 @@ from polyhedge._support.validation import Array, as_finite, check_count, check_r
 
 __all__ = ["make_synthetic", "mixing_matrix", "noise_scale", "synthetic_mean"]
 
-# The mixing matrix A for two outcomes, fitted to the rows that the paper prints.
-_BLOCK = ((0.26, 0.08), (0.08, 0.13))
-
 
 def make_synthetic(
-    n_samples: int,
-    *,
-    rng: np.random.Generator,
-    n_outcomes: int = 2,
-    mixing: ArrayLike | None = None,
-    scale: tuple[float, float] = (0.80, 0.45),
-    contamination: float = 0.06,
-    contamination_scale: float = 0.40,
-    contamination_df: float = 3.0,
+    n_samples: int, *, rng: np.random.Generator, n_outcomes: int = 2, contamination: float = 0.06
 ) -> tuple[Array, Array]:
-    """Draw independent samples ``Y = mu(X) + s(X) A xi + B c T`` with ``X ~ N(0, I)``.
+    """Draw independent samples ``Y = mu(X) + s(X) A xi + 0.4 B T`` with ``X ~ N(0, I)``.
 
-    ``A`` is `mixing`, ``s(X) = scale[0] + scale[1] * sigmoid(X_1)``, ``xi`` is standard normal, ``B`` is one
-    Bernoulli(`contamination`) a row, ``c`` is `contamination_scale`, and ``T`` holds independent Student-t
-    draws with `contamination_df` degrees of freedom, one for each outcome.
+    ``A`` is `mixing_matrix`, ``s`` is `noise_scale`, ``xi`` is standard normal, ``B`` is one Bernoulli(`contamination`)
+    a row, and ``T`` holds independent Student-t draws with 3 degrees of freedom, one for each outcome.
 
     Parameters
     ----------
     n_samples : number of rows. The rows are not split: hand them to `split_rows`.
     rng : source of all draws, in the order X, xi, B, T.
     n_outcomes : number ``d`` of outcomes, at least 2; the covariates X have ``2 d`` columns.
-    mixing : (d, d) root ``A`` of the noise covariance; by default `mixing_matrix`.
-    scale : floor and height of the sigmoid that scales the Gaussian noise; ``(1.0, 0.0)`` makes it homoscedastic.
     contamination : probability that a row is contaminated; 0 leaves Gaussian noise.
-    contamination_scale : factor on the Student-t draws.
-    contamination_df : degrees of freedom of the Student-t draws.
 
     Notes
     -----
@@ -55,16 +39,12 @@ def make_synthetic(
     """
     n = check_count(n_samples, "n_samples", minimum=1)
     d = check_count(n_outcomes, "n_outcomes", minimum=2)
-    A = mixing_matrix(d) if mixing is None else as_finite(mixing, "mixing", ndim=2)
-    if A.shape != (d, d):
-        raise ValueError(f"mixing must have shape ({d}, {d}) for n_outcomes={d}, got {A.shape}.")
     if not 0 <= contamination <= 1:
         raise ValueError(f"contamination is a probability and must lie between 0 and 1, got {contamination!r}.")
-    check_rng(rng)
-    X = rng.standard_normal((n, 2 * d))
-    gaussian = noise_scale(X, scale)[:, None] * (rng.standard_normal((n, d)) @ A.T)
+    X = check_rng(rng).standard_normal((n, 2 * d))
+    gaussian = noise_scale(X)[:, None] * (rng.standard_normal((n, d)) @ mixing_matrix(d).T)
     contaminated = rng.random((n, 1)) < contamination
-    heavy = contamination_scale * rng.standard_t(contamination_df, (n, d))
+    heavy = 0.40 * rng.standard_t(3.0, (n, d))
     return X, synthetic_mean(X) + gaussian + np.where(contaminated, heavy, 0.0)
 
 
@@ -98,28 +78,22 @@ def synthetic_mean(X: ArrayLike) -> Array:
     return np.column_stack(means)
 
 
-def noise_scale(X: ArrayLike, scale: tuple[float, float] = (0.80, 0.45)) -> Array:
-    """Factor ``s(X) = scale[0] + scale[1] * sigmoid(X_1)`` on the Gaussian noise of each row.
+def noise_scale(X: ArrayLike) -> Array:
+    """Factor ``s(X) = 0.80 + 0.45 * sigmoid(X_1)`` on the Gaussian noise of each row.
 
     Examples
     --------
     >>> noise_scale([[0.0, 3.0, 3.0, 3.0]])
     array([1.025])
     """
-    floor, height = scale
-    return floor + height * np.asarray(expit(as_finite(X, "X", ndim=2)[:, 0]), dtype=np.float64)
+    return 0.80 + 0.45 * np.asarray(expit(as_finite(X, "X", ndim=2)[:, 0]), dtype=np.float64)
 
 
-def mixing_matrix(n_outcomes: int = 2, *, cross: float = 0.02) -> Array:
+def mixing_matrix(n_outcomes: int = 2) -> Array:
     """Root ``A`` of the noise covariance: blocks ``[[0.26, 0.08], [0.08, 0.13]]`` and small cross terms.
 
-    Neighbouring blocks are linked by the entry `cross` between the last outcome of one and the first of the
-    next; all other entries are 0, so the noise level of an outcome does not grow with `n_outcomes`.
-
-    Parameters
-    ----------
-    n_outcomes : number ``d`` of outcomes; an odd ``d`` ends with the single entry 0.26.
-    cross : link between neighbouring blocks.
+    The entry 0.02 links the last outcome of a block and the first of the next. All other entries are 0, so the noise
+    level of an outcome does not grow with `n_outcomes`. An odd number of outcomes ends with the single entry 0.26.
 
     Examples
     --------
@@ -129,7 +103,6 @@ def mixing_matrix(n_outcomes: int = 2, *, cross: float = 0.02) -> Array:
            [0.  , 0.02, 0.26]])
     """
     d = check_count(n_outcomes, "n_outcomes", minimum=1)
-    (first, link), (_, second) = _BLOCK
-    diagonal = np.where(np.arange(d) % 2 == 0, first, second)
-    neighbours = np.where(np.arange(d - 1) % 2 == 0, link, cross)
+    diagonal = np.where(np.arange(d) % 2 == 0, 0.26, 0.13)
+    neighbours = np.where(np.arange(d - 1) % 2 == 0, 0.08, 0.02)
     return np.diag(diagonal) + np.diag(neighbours, 1) + np.diag(neighbours, -1)

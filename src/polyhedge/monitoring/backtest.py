@@ -19,8 +19,7 @@ from polyhedge._support.validation import Array, check_count
 from polyhedge.calibration import Radii, fit_labels, takes_labels
 from polyhedge.calibration.labels import with_values
 from polyhedge.data import GroupSplit, TimeSplit
-from polyhedge.data.ordered import as_span, as_times, in_order, months_in
-from polyhedge.data.splits import IndexArray, last_times
+from polyhedge.data.splits import IndexArray, as_span, as_times, in_order, last_times, months_in
 from polyhedge.estimator import RobustDecider
 from polyhedge.evaluation import Proportion, RowMeasures, estimate, proportion
 from polyhedge.fitting import labels_of_groups

@@ -16,8 +16,7 @@ from polyhedge._support.warnings import Code
 from polyhedge.calibration import Calibrator, Radii, minimum_samples
 from polyhedge.calibration.labels import as_values, check_row_labels
 from polyhedge.data import Split, TimeSplit, as_indices
-from polyhedge.data.ordered import clock_for, in_order, in_time
-from polyhedge.data.splits import halve_rows
+from polyhedge.data.splits import HALVES, clock_for, in_order, in_time, partition_rows
 from polyhedge.diagnostics import Diagnostic, diagnostics_of_new_radii, diagnostics_of_size, row_hashes, seen_rows
 from polyhedge.distributed import distributed_radius
 from polyhedge.fitting import check_whole, generator, labels_of_groups, ordered, warn_of_level
@@ -179,8 +178,8 @@ def _halves(split: Any, times: Any, X: Any, groups: Any, rng: np.random.Generato
     if how is not None:
         train, calibrate = how.halves(X, n, groups=groups)
     else:
-        train, calibrate = halve_rows(n, rng=rng, groups=groups)
-        calibrate = np.sort(calibrate)  # drift along the table can only be seen in its order
+        halves = partition_rows(n, HALVES, rng=rng, groups=groups)  # in the order of the table, where drift can be seen
+        train, calibrate = halves.learn, halves.calibrate
     return Split(train, train[:0], calibrate, n_rows=n)
 
 

@@ -17,8 +17,6 @@ __all__ = ["Forest", "Trees"]
 
 _PAIRS = 65_536
 """Pairs of a row and a tree that are walked together: what is needed in between stays in the cache."""
-_STEPS = 3
-"""Steps of a walk between two looks at which pairs have reached a leaf."""
 _DEEPEST = 4096
 """Nodes from a root to a leaf: a file with a longer chain would keep a row busy for minutes."""
 _LARGEST = 1e30
@@ -86,15 +84,10 @@ class Trees:
         node, start = np.repeat(np.arange(self.n_trees), n), np.tile(np.arange(0, n * p, p), self.n_trees)
         pairs, found = np.arange(len(node)), np.empty_like(node)
         while len(pairs):
-            before = node
-            for _ in range(_STEPS):
-                held = self._packed.take(node, mode="clip")
-                numbers = held.view(np.int32)
-                values = flat.take(start + numbers[2::4], mode="clip")
-                node = numbers[3::4] + (values > held.view(np.float64)[::2])
-            found[pairs] = node
-            moving = np.flatnonzero(node != before)
-            pairs, node, start = pairs[moving], node[moving], start[moving]
+            after = self.child[node] + (flat[start + self.feature[node]] > self._limit[node])
+            found[pairs] = after
+            moving = np.flatnonzero(after != node)
+            pairs, node, start = pairs[moving], after[moving], start[moving]
         return found.reshape(self.n_trees, n)
 
     @cached_property
@@ -102,12 +95,9 @@ class Trees:
         return np.asarray(self.child == np.arange(len(self.child)))
 
     @cached_property
-    def _packed(self) -> Any:
-        """Threshold, feature and child of each node in 16 bytes, which are fetched at once; no row leaves a leaf."""
-        packed = np.empty(len(self.child), dtype=[("threshold", "f8"), ("feature", "i4"), ("child", "i4")])
-        packed["threshold"] = np.where(self._is_leaf, np.inf, self.threshold)
-        packed["feature"], packed["child"] = self.feature, self.child
-        return packed.view("V16")
+    def _limit(self) -> Array:
+        """Thresholds, infinite at leaves: no row leaves a leaf."""
+        return np.where(self._is_leaf, np.inf, self.threshold)
 
 
 def joined(trees: list[Any]) -> dict[str, Any]:
