@@ -130,8 +130,8 @@ def test_no_module_is_longer_than_a_reader_keeps_in_mind() -> None:
 
 BUDGETS = {
     "": 3530,  # 2900 is the aim
-    "data": 1360,  # 900 is the aim
-    "predictors": 2095,  # 1000 is the aim
+    "data": 1260,  # 900 is the aim
+    "predictors": 1755,  # 1000 is the aim
     "problems": 4500,  # 3900 is the aim
     "sets": 1365,  # 1300 is the aim
     "robust": 3540,  # 3500 is the aim
@@ -140,13 +140,13 @@ BUDGETS = {
     "regions": 1085,  # 900 is the aim
     "calibration": 2040,  # 1900 is the aim
     "monitoring": 1425,
-    "io": 1540,  # 1500 is the aim
+    "io": 1520,  # 1500 is the aim
     "plots": 1160,  # 1000 is the aim
     "app": 3935,  # 3800 is the aim
     "distributed": 560,  # 600 is the aim
     "integrations": 130,
     "solvers": 2330,  # 2100 is the aim
-    "_support": 1410,  # 900 is the aim
+    "_support": 1370,  # 900 is the aim
 }
 """Lines of each package, "" being the modules at the top level: new code finds its room, or makes room."""
 

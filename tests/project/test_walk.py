@@ -15,7 +15,7 @@ import pytest
 import polyhedge as ph
 
 PACKAGE = Path(ph.__file__).parent
-MOST = {"fit": 53, "decide": 22}
+MOST = {"fit": 51, "decide": 20}
 """Modules whose functions are called."""
 
 

@@ -459,7 +459,8 @@ def _duration(amount: Any, name: str) -> Any:
                 f"{name} must be a number with a unit, such as '7D' or '12h', where times are dates, got "
                 f"{str(amount)[:40]!r}. Units are {', '.join(_UNITS)}."
             )
-        length = np.timedelta64(int(match[1]), match[2])
+        unit: Any = match[2]
+        length = np.timedelta64(int(match[1]), unit)
     if not 0 <= length / np.timedelta64(1, "D") < _MOST_DAYS:
         most = f"{_MOST_DAYS / 365:.0f} years"
         raise ValueError(f"{name} must be at least 0 and below {most}, got {str(amount)[:40]!r}.")
