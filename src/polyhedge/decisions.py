@@ -93,19 +93,16 @@ class Decisions:
         NaN where there is no decision. With sets, where several are optimal, which of them is returned may depend on
         the other contexts of the call; the bound does not. A policy's decision is a function of its own row.
     cost_bound : (N,)
-        With sets, the worst-case cost over the set: the realised cost is below it whenever the outcome is in the set.
-        With policies, the planned cost of the decision plus the calibrated radius. It holds as promised whatever
-        `status` and `gap` say.
+        With sets, the worst-case cost over the set. With policies, the planned cost of the decision plus the calibrated
+        radius. It holds as promised whatever `status` and `gap` say.
     worst_outcome : (N, n_outcomes)
         An outcome of the set at which the bound is attained; NaN with policies. Outcomes that neither the cost nor a
         constraint looks at are as near to the prediction as the set allows then.
     status : (N,) of Status
-        How each solve ended. With policies, "optimal" says that the program of the rule, over the cuts that it keeps,
-        was solved; the decision of a policy of the user's is "finished".
+        How each solve ended; the decision of a policy of the user's is "finished".
     gap : (N,)
         With sets, the proven distance between the bound and the least possible worst-case cost. With policies, that of
-        the rule's program over its cuts: 0 does not say how far the decision is from the best one under the residual
-        distribution.
+        the rule's program over the cuts that it keeps.
     detail : N texts that explain the status, or none where there is nothing to explain.
     layout : where each variable stands in `flat`.
     labels : what rows and columns are called, where it is known.

@@ -70,11 +70,9 @@ class RobustDecider(SettingsEstimator):
     ----------
     problem : DecisionProblem
     predictor : "auto", scikit-learn regressor, Pipeline, FrozenEstimator, callable, "precomputed" or None
-        "auto" takes arrays and raw data frames (texts, categories, booleans, dates, gaps), and chooses by
-        cross-validation on the training rows among ridge, smooth ridge (features, their squares and sines), forest and
-        boosting; `settings_["chosen predictor"]` says which and why. None is the smooth ridge, and "auto" for raw
-        frames. A regressor that takes no raw frame gets its columns prepared. "smooth-ridge", "ridge",
-        "forest", "boosting" and "linear" name one of ours. "precomputed": X is the prediction.
+        "auto" takes arrays and raw data frames, and chooses by cross-validation on the training rows;
+        `settings_["chosen predictor"]` says what and why. None is the smooth ridge, and "auto" for raw frames.
+        "smooth-ridge", "ridge", "forest", "boosting" and "linear" name one of ours. "precomputed": X is the prediction.
     alpha : float
         Share of new rows whose bound may fail (with guarantee="outcome": whose outcome may lie outside the set).
     learner : Learner or None
@@ -90,13 +88,10 @@ class RobustDecider(SettingsEstimator):
         "cost": a policy fixes the decision first, and the bound on the cost of this one decision is calibrated. It is
         the lowest. Rules compete on training and learning rows, see `policy_`; with a learner, the policy is the best
         decision against the learned set. "outcome": a set of outcomes is calibrated, and the decision is the best
-        against all of them. The bound of every other decision holds as well. None means "cost", except with a learner,
-        for problems with parameters, and for uncertain constraints with a cost that is no sum of maxima of affine
-        functions: `guarantee_` says which one is in force, why, and what the other needs.
+        against all of them. None means "cost", with exceptions: `guarantee_` says which is in force, and why.
     policy : function, estimator with predict, or None
-        A policy of your own, X -> decisions (N, ...), which is guarded: implies guarantee="cost". A function may take
-        the problem's `parameters` as a second argument, arrays (N, ...) by name; it must depend on each row alone, and
-        must not be made from calibration rows. An estimator with `fit` is trained on the training rows.
+        A policy of your own, X -> decisions (N, ...), or (X, parameters) -> decisions: implies guarantee="cost". It
+        must depend on each row alone, and not be made from calibration rows. An estimator with `fit` is trained.
     caution : float
         From 0 to 1: the weight of the bound against the mean cost when policies compete, see `frontier`.
     solver : Solver or None
@@ -111,12 +106,11 @@ class RobustDecider(SettingsEstimator):
     Notes
     -----
     Columns with names are put in the order of `fit`, and outcomes in that of the problem's outcome names. Frames and
-    series with unequal indices are refused, never aligned. Frames of polars, pyarrow and whatever else narwhals knows
-    reach the predictor as pandas frames; rows that are not in memory are refused: no query promises their order.
+    series with unequal indices are refused, never aligned. Frames of other libraries reach the predictor as pandas
+    frames; rows that are not in memory are refused.
 
-    Rows that chose a setting must not calibrate it. `GridSearchCV` fits `best_estimator_` on all rows of its search, so
-    that its bounds have no promise: fit the chosen setting with `calibrate` rows that the search has not seen, or
-    `recalibrate` it on fresh ones.
+    Rows that chose a setting must not calibrate it: `recalibrate` the `best_estimator_` of a `GridSearchCV` on rows
+    that the search has not seen.
 
     Examples
     --------
@@ -203,10 +197,10 @@ class RobustDecider(SettingsEstimator):
             delattr(self, name)  # no part of an earlier fit may stay with parts of this one
         self._fit_has_begun, self._state = True, MonitoringState()
         with log_lines(verbose), bar("fitting", progress), self._solving:
-            fitted = fit(self, X, Y, (train, learn, calibrate), groups, parameters, sample_weight)
-        self._take_over(fitted.model)
-        self._prepared_from, self.diagnostics_ = self.calibration, fitted.diagnostics
-        warn_of(fitted.diagnostics)
+            model, found = fit(self, X, Y, (train, learn, calibrate), groups, parameters, sample_weight)
+        self._take_over(model)
+        self._prepared_from, self.diagnostics_ = self.calibration, found
+        warn_of(found)
         return self
 
     def decide(
@@ -436,13 +430,14 @@ class RobustDecider(SettingsEstimator):
         """
         model = self._fitted("recalibrate")
         with self._solving:
-            found = recalibrated(self, model, self._calibrator, X, Y, groups, times, parameters, labels)
+            more = groups, times, parameters, labels
+            radii, digest, found = recalibrated(self, model, self._calibrator, X, Y, *more)
         with _EXCHANGE:  # radii that are set at once must both join the audit trail
             if getattr(vars(self).get("model_"), "family", None) is not model.family:
                 raise _exchanged("new radii are not those of its policy or set, and were dropped. Recalibrate")
-            self.model_, self._state = self.model_.with_radii(found.radii, found.digest), MonitoringState()
-        self.diagnostics_ = found.diagnostics
-        warn_of(found.diagnostics)
+            self.model_, self._state = self.model_.with_radii(radii, digest), MonitoringState()
+        self.diagnostics_ = found
+        warn_of(found)
         return self
 
     def refresh(
@@ -479,10 +474,10 @@ class RobustDecider(SettingsEstimator):
         model = self._fitted("refresh")
         more = groups, times, parameters, labels
         with self._solving:
-            found = refreshed(self, model, self._calibrator, X, Y, train, calibrate, *more)
-        self._take_over(found.model)
-        self.refreshed_split_, self.diagnostics_ = found.split, found.diagnostics
-        warn_of(found.diagnostics)
+            model, split, found = refreshed(self, model, self._calibrator, X, Y, train, calibrate, *more)
+        self._take_over(model)
+        self.refreshed_split_, self.diagnostics_ = split, found
+        warn_of(found)
         return self
 
     def save(

@@ -66,14 +66,6 @@ Parts = tuple[ArrayLike | None, ArrayLike | None, ArrayLike | None]
 """The rows that train, learn and calibrate, where the user gives them."""
 
 
-@dataclass(frozen=True, eq=False)
-class Fitted:
-    """A model, with its diagnostics."""
-
-    model: Model
-    diagnostics: tuple[Diagnostic, ...]
-
-
 def fit(
     settings: Any,
     X: Any,
@@ -82,8 +74,11 @@ def fit(
     groups: ArrayLike | None = None,
     parameters: Mapping[Any, Any] | None = None,
     sample_weight: ArrayLike | None = None,
-) -> Fitted:
-    """Fit a model to rows; `settings` has the attributes of `RobustDecider`, and the rest is as in its `fit`."""
+) -> tuple[Model, tuple[Diagnostic, ...]]:
+    """A model fitted to rows, and its diagnostics.
+
+    `settings` has the attributes of `RobustDecider`, and the rest is as in its `fit`.
+    """
     check_settings(settings, parts[2])
     problem, rows = read(settings, X, Y, parts, groups, parameters, sample_weight)
     rng = generator(settings.random_state)
@@ -97,7 +92,7 @@ def fit(
         text = f"The guarantee in force is {guarantee_of(model)} Name the one that you want: guarantee=..."
         warn(Code.GUARANTEE, text, stacklevel=3, category=SettingWarning)
     found = diagnostics_of_fit(model, chosen.rows, developed.calibrate, in_time(settings.split))
-    return Fitted(model, (*about_order, *found))
+    return model, (*about_order, *found)
 
 
 # 1. Read

@@ -119,18 +119,6 @@ def test_texts_of_numbers_become_numbers_and_other_columns_stay(tmp_path: Path) 
     assert frame["b"].dtype == "category"
 
 
-def test_fit_as_json_parses_and_agrees_with_the_file(folder: Path) -> None:
-    done = fit(folder, folder / "history.csv", "--json", out="json.polyhedge")
-    told = json.loads(done.stdout)
-    model = ph.load(folder / "json.polyhedge")
-    assert told["radius"] == model.radius_
-    assert told["split"] == {"train": 80, "learn": 40, "calibrate": 40, "held_out": 40}
-    assert told["learner"]["gap"] >= 0
-    assert told["held_out"]["coverage"]["n"] == 40
-    assert told["warnings"]
-    assert done.stderr == ""
-
-
 def test_every_learner_has_a_name_on_the_command_line() -> None:
     exported = {name for name in ph.learners.__all__ if hasattr(getattr(ph.learners, name), "learn")}
     assert set(LEARNERS.values()) == exported - {"Certified", "Learner"}
@@ -143,19 +131,6 @@ def test_every_learner_has_a_name_on_the_command_line() -> None:
 # --- decide -----------------------------------------------------------------------------------------------
 
 
-def test_rows_that_cannot_be_decided_keep_their_place_with_a_reason(folder: Path) -> None:
-    new = history(6, seed=5).drop(columns=OUTCOMES).astype({"a": object})
-    new.loc[1, "a"], new.loc[3, "a"], new.loc[4, "town"] = None, "many", "Atlantis"
-    done, frame = decided(folder, new)
-    assert done.exit_code == 0
-    assert frame["status"].tolist() == ["optimal", "not decided", "optimal", "not decided", "optimal", "optimal"]
-    odd = "town = 'Atlantis' was never seen before"
-    assert frame["note"].fillna("").tolist() == ["", "a is missing", "", "a is not a number: 'many'", odd, ""]
-    assert frame["cost_bound"].isna().tolist() == [False, True, False, True, False, False]
-    assert "6 rows: 4 optimal, 2 not decided" in done.stdout
-    assert "not decided (1 row(s)): a is missing" in done.stderr
-
-
 def test_table_without_rows_gets_decisions_without_rows_and_one_without_usable_rows_an_error(folder: Path) -> None:
     new = history(2).drop(columns=OUTCOMES)
     done, frame = decided(folder, new.head(0))
@@ -163,14 +138,6 @@ def test_table_without_rows_gets_decisions_without_rows_and_one_without_usable_r
     assert "go_left" in frame.columns
     done, frame = decided(folder, new.assign(a=np.nan))
     assert (done.exit_code, len(frame)) == (2, 2)
-
-
-def test_the_key_of_a_row_is_the_first_column_of_its_decision(folder: Path) -> None:
-    new = history(5).drop(columns=OUTCOMES).assign(id=[f"n{i}" for i in range(5)])
-    for more in ((), ("--keep", "id")):
-        frame = decided(folder, new, "--key", "id", "--log", folder / "keys.db", *more)[1]
-        assert frame["id"].tolist() == new["id"].tolist()
-        assert list(frame.columns).count("id") == 1
 
 
 @pytest.mark.needs("pyarrow")
@@ -260,22 +227,15 @@ def test_inspect_shows_what_any_model_file_holds_without_control_characters(fold
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["fit", "{0}/history.csv", "--problem", "{0}/problem.toml", "--out", "{0}"], "is a folder"),
-        (["fit", "{0}/none.csv", "--problem", "{0}/problem.toml", "--out", "{0}/m"], "There is no file"),
         (["fit", "{0}/history.csv", "--problem", "{0}/none.toml", "--out", "{0}/m"], "There is no file"),
         (
             ["fit", "{0}/history.csv", "--problem", "linear", "--out", "{0}/m"],
             "must be a .toml or .mps file, or FILE.py:NAME",
         ),
         (["decide", "{0}/none", "{0}/history.csv", "--out", "{0}/d.csv"], "Write one with polyhedge fit"),
-        (["decide", "{0}/history.csv", "{0}/history.csv", "--out", "{0}/d.csv"], "not a whole polyhedge model file"),
         (["decide", "{0}/model.polyhedge", "{0}/history.csv", "--out", "{0}/d.xlsx"], ".csv or .parquet"),
-        (["decide", "{0}/model.polyhedge", "{0}/problem.toml", "--out", "{0}/d.csv"], "cannot be read"),
         (["evaluate", "{0}/model.polyhedge", "{0}/history.csv", "--by", "a"], "Choose a coarser column"),
-        (["evaluate", "{0}/model.polyhedge", "{0}/history.csv", "--by", "b"], "has no column 'b'"),
         (["decide", "{0}/model.polyhedge", "{0}/history.csv", "--max-bytes", "9", "--out", "{0}/d.csv"], "--max-bytes"),
-        (["inspect", "{0}/model.polyhedge", "--max-bytes", "9"], "model.polyhedge: The model is larger than 9 bytes"),
-        (["inspect", "{0}/problem.toml"], "not a whole polyhedge model file"),
         (["example", "wine"], "one of energy, newsvendor"),
     ],
 )

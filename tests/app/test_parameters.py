@@ -90,23 +90,6 @@ def test_decisions_are_those_of_python_with_the_values_of_the_columns(folder: Pa
     assert pd.read_csv(folder / "other.csv")["cost_bound"].to_numpy() == pytest.approx(dearer.cost_bound, abs=1e-9)
 
 
-def test_a_row_without_a_parameter_is_not_decided_and_says_why(folder: Path) -> None:
-    fresh = pd.read_csv(folder / "fresh.csv").head(5).astype({"stock": object})
-    fresh.loc[1, "stock"], fresh.loc[2, "stock"], fresh.loc[3, "stock"] = None, -3.0, "much"
-    fresh.to_csv(folder / "gaps.csv", index=False)
-    assert run("decide", folder / "m.polyhedge", folder / "gaps.csv", "--out", folder / "gaps_out.csv").exit_code == 0
-    found = pd.read_csv(folder / "gaps_out.csv")
-    assert found["status"].tolist() == ["optimal", *["not decided"] * 3, "optimal"]
-    assert found["note"].tolist()[1:4] == [
-        "stock is missing",
-        "stock must be nonneg, got -3.0",
-        "stock is not a number: 'much'",
-    ]
-    done = run("evaluate", folder / "m.polyhedge", folder / "gaps.csv")
-    assert done.exit_code == 0
-    assert "2 of 5 rows used" in done.stdout
-
-
 def test_a_parameter_with_several_entries_is_read_from_as_many_columns() -> None:
     import cvxpy as cp
 

@@ -76,7 +76,7 @@ class TestSolver:
         [
             (("--solver", "excel"), "backend must be one of 'auto', 'scip'"),
             (("--solver-option", "mip_rel_gap=1"), "name whose option it is with --solver"),
-            (("--solver-option", "highs.speed=1"), "HiGHS has no option 'speed'"),
+            (("--solver-option", "highs.speed=1"), "highs has no option 'speed'"),
             (("--solver-option", "time_limit"), "must be KEY=VALUE, such as highs.mip_rel_gap=1e-4, got 'time_limit'"),
             (("--solver-option", "time_limit=soon"), "time_limit must be a positive number of seconds"),
         ],

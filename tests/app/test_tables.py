@@ -113,12 +113,6 @@ def test_file_that_cannot_be_read_says_what_to_do(tmp_path: Path, text: str, mes
         read_table(written(tmp_path / "t.csv", text))
 
 
-def test_columns_without_a_name_are_left_out_with_a_note(tmp_path: Path) -> None:
-    table = read_table(written(tmp_path / "t.csv", ",a\n0,5\n1,6\n"))
-    assert list(table.frame.columns) == ["a"]
-    assert table.notes == ("t.csv: 1 column(s) without a name were left out.",)
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.tuples(st.text(min_size=1, max_size=8), st.floats(allow_nan=False, allow_infinity=False)), min_size=1),

@@ -119,21 +119,6 @@ class TestRowLabels:
         found = decider.decide(dd.from_pandas(frame, npartitions=2), labels="who").compute()
         assert found["cost_bound"].tolist() == decider.decide(X, labels=LABELS).cost_bound.tolist()
 
-    def test_rows_without_their_values_are_refused_with_what_to_do(self) -> None:
-        labels, weights = fitted("labels"), fitted("weights")
-        for call in (lambda: labels.decide(X), lambda: labels.evaluate(X, Y), lambda: labels.recalibrate(X, Y)):
-            with pytest.raises(ValueError, match=r"labels were given to fit one for.* decide\(X, labels=labels\)"):
-                call()
-        with pytest.raises(ValueError, match=r"weights were given to fit one for each row"):
-            weights.update(X, Y)
-        with pytest.raises(ValueError, match=r"labels must be one value for each of these 240 rows, got shape \(3,\)"):
-            labels.decide(X, labels=["a", "b", "a"])
-        with pytest.raises(ValueError, match=r"one value for each of the 100 rows of this fit, got 240"):
-            copy(labels).fit(X[:100], Y[:100])
-        marginal = ph.RobustDecider(PROBLEM, "precomputed", learner=ph.learners.OneSidedBox(), random_state=0)
-        with pytest.raises(ValueError, match="No labels are read"):
-            marginal.fit(X, Y).decide(X, labels=LABELS)
-
     def test_rows_of_another_index_are_refused(self) -> None:
         frame, labels = pd.DataFrame({"x": np.arange(240.0)}), pd.Series(LABELS, index=np.arange(240)[::-1])
         decider = ph.RobustDecider(PROBLEM, learner=ph.learners.OneSidedBox(), calibration=ByCategory(labels))

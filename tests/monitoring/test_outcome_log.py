@@ -150,15 +150,6 @@ def test_log_says_what_update_in_memory_says(tmp_path: Path, decider: ph.RobustD
     assert found.missed.tolist() == told.missed.tolist()
 
 
-def test_a_log_in_memory_is_refused_and_leaves_no_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decider: ph.RobustDecider
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match=r'A log is a file.*got ":memory:"'):
-        ph.OutcomeLog(":memory:", decider)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_log_of_another_calibration_is_refused(tmp_path: Path, decider: ph.RobustDecider) -> None:
     feed(tmp_path / "log.db", decider)
     other = ph.RobustDecider(decider.problem, "precomputed", calibration=Online(), learner=decider.learner)

@@ -155,11 +155,6 @@ GOOD = f'{BAKERY}cost = "bread * bake_bread"\n'
 MISTAKES = {
     "no TOML": ("x = ", r"plan.toml is not proper TOML: .*"),
     "no outcomes": ('decisions = ["a"]', r"outcomes is missing: it must be a list of distinct names or how many"),
-    "no cost": (BAKERY, r"cost is missing: it must be a formula or a table"),
-    "one name for both": (
-        'outcomes = ["a"]\ndecisions = ["a"]',
-        r"outcomes, decisions and parameters must have different names.* a\.",
-    ),
     "a misspelt key": (GOOD + "uper = 1", r'uper is not a key of a problem file. Did you mean "upper"\?'),
     "a key in a section": (
         BAKERY + '[cost]\nformula = "bread"\ninteger = true',
@@ -167,10 +162,7 @@ MISTAKES = {
     ),
     "a misspelt name": (BAKERY + 'cost = "bake_bred"', r'cost: "bake_bred" names "bake_bred".*mean "bake_bread"\?'),
     "an unknown function": (BAKERY + 'cost = "exp(bread)"', r'calls "exp", which is no known function. Known are max'),
-    "a misspelt function": (BAKERY + 'cost = "maxx(bread, 1)"', r'Did you mean "max"\?'),
-    "no formula": (BAKERY + 'cost = "3 *"', r'cost: "3 \*" is not a formula'),
     "code": (BAKERY + 'cost = "().__class__"', r"A formula is made of numbers, names"),
-    "division by a name": (BAKERY + 'cost = "bread / bake_bread"', r'divides by "bake_bread"; divide by nonzero'),
     "an endless formula": (BAKERY + f'cost = "{"bread + " * 5000}1"', r"may have 20000 characters"),
     "maxima in maxima": (
         BAKERY + f'cost = "{"max(bread, " * 200}1{")" * 200}"',
@@ -180,57 +172,22 @@ MISTAKES = {
         BAKERY + f'cost = "{"(bread + " * 300}1{")" * 300}"',
         r"is not a formula: too many nested parentheses",
     ),
-    "a sum of thousands": (BAKERY + f'cost = "bread{"+1" * 9000}"', r"too long for a formula. Use tables"),
     "outcomes without end": (
         f'outcomes = {[f"u{k}" for k in range(10_001)]}\ndecisions = ["z"]\ncost = "u1 * z"',
         r"outcomes must be at most 10000, got 10001",
     ),
     "a concave cost": (BAKERY + 'cost = "-bake_bread**2"', r"The cost must be convex in the decision"),
-    "a strict inequality": (
-        GOOD + 'constraints = ["bake_bread < 1"]',
-        r"constraints\[1\]: .* must compare with <=, >=",
-    ),
     "a decision in the support": (
         GOOD + 'support = ["bake_bread >= 0"]',
         r"support\[1\]: .*no decision and no outcome",
-    ),
-    "two sides": (
-        GOOD + "constraints = [{ decision = [1, 1], at_most = 1, equals = 1 }]",
-        r"constraints\[1\] must have exactly one of at_most, at_least, equals",
-    ),
-    "a row of zeros": (GOOD + "constraints = [{ at_most = 1 }]", r"constraints\[1\] restricts nothing"),
-    "too many numbers": (
-        GOOD + "constraints = [{ decision = [1, 1, 1], at_most = 1 }]",
-        r"constraints\[1\].decision must be a list of 2 numbers.*got \[1, 1, 1\]",
-    ),
-    "a name that is none": (
-        GOOD + "constraints = [{ decision = { bake_bred = 1 }, at_most = 1 }]",
-        r'constraints\[1\].decision names bake_bred.*Did you mean "bake_bread"\?',
     ),
     "nobody can meet it": (
         GOOD + 'constraints = ["bake_bread <= -1"]',
         r"The feasible set of the decision problem is empty",
     ),
-    "an indefinite matrix": (BAKERY + "[cost]\nquadratic = [[1, 0], [0, -1]]", r"positive semidefinite.*-1"),
-    "one piece": (
-        BAKERY + "[[cost.maxima]]\npieces = [{ constant = 1 }]",
-        r"cost.maxima\[1\].pieces must be a list of at least",
-    ),
-    "a negative weight": (
-        BAKERY + "[[cost.maxima]]\nweight = -1\npieces = [{ constant = 1 }, {}]",
-        r"cost.maxima\[1\].weight must be positive",
-    ),
     "an unknown kind": (
         'kind = "newsvendr"',
         r'kind must be "program" or a ready-made one, got "newsvendr". Did you mean "newsvendor"\?',
-    ),
-    "a ready-made problem without its numbers": (
-        'kind = "portfolio"',
-        r"covariance is missing: kind = \"portfolio\" needs",
-    ),
-    "a number of wrong length": (
-        'kind = "newsvendor"\nn_outcomes = 2\noverage = [1, 2, 3]\nunderage = 1',
-        r"overage must be a number or have 2 entries",
     ),
 }
 

@@ -389,24 +389,6 @@ class TestParameters:
         with pytest.raises(TypeError, match=r"constants must be a list of cvxpy\.Parameters"):
             with_parameters("costs", constants=["price"])
 
-    @pytest.mark.parametrize(
-        ("given", "message"),
-        [
-            ({"cap": 1.0}, "without a value"),
-            ({"cap": -1.0, "price": np.zeros(2)}, r"The parameter cap must be nonneg, got -1\.0"),
-            ({"cap": [1.0] * 5 + [-2.0], "price": np.zeros(2)}, r"must be nonneg, got -2\.0 in row 5"),
-            ({"cap": 1.0, "price": np.zeros(3)}, r"must have shape \(2,\) .* or \(6, 2\).*got \(3,\)"),
-            ({"cap": np.ones(5), "price": np.zeros(2)}, r"must have shape \(\) .* or \(6,\).*got \(5,\)"),
-            ({"cap": np.nan, "price": np.zeros(2)}, "The parameter cap must be finite"),
-            ({"cap": 1.0, "price": np.zeros(2), "cup": 2.0}, r"no parameter 'cup'\. It has cap, price"),
-            ({"cap": 1.0, cp.Parameter(name="price"): 2.0}, "no parameter 'price'"),
-        ],
-    )
-    def test_values_that_do_not_fit_are_named(self, given, message):
-        problem = with_parameters("integers")
-        with pytest.raises(ValueError, match=message):
-            decide(problem, Box(WIDTHS), 1.0, CENTERS, parameters=given)
-
     def test_other_attributes_are_checked_too(self):
         z, whole = cp.Variable(2), cp.Parameter(name="whole", integer=True)
         S = cp.Parameter((2, 2), name="S", PSD=True)

@@ -159,11 +159,11 @@ def test_programs_that_are_kept_are_not_shared_between_choices() -> None:
         ({"backend": "cplex"}, ImportError, "backend='cplex' is not among CVXPY's installed solvers"),
         ({"backend": "simplex"}, ValueError, "backend must be one of 'auto', 'scip', 'gurobi', .*, got 'simplex'"),
         ({"time_limit": 0}, ValueError, "time_limit must be a positive number of seconds or None, got 0"),
-        ({"highs": {"nonsense": 1}}, ValueError, "HiGHS has no option 'nonsense' of the value 1"),
+        ({"highs": {"nonsense": 1}}, ValueError, "highs has no option 'nonsense' of the value 1"),
         ({"highs": {"threads": 2}}, ValueError, "one number of threads for the whole process.* as n_jobs says"),
         ({"highs": {"time_limit": 2}}, ValueError, r"Say Solver\(time_limit=...\)"),
         ({"highs": 3}, TypeError, "highs must be a dictionary of options by name, got 3"),
-        ({"clarabel": {"max_iter": "many"}}, ValueError, "Clarabel has no option 'max_iter' of the value 'many'"),
+        ({"clarabel": {"max_iter": "many"}}, ValueError, "clarabel has no option 'max_iter' of the value 'many'"),
         ({"options": {"TimeLimit": 2}}, ValueError, "options are those of a back-end that is named"),
     ],
 )

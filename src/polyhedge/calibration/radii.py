@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -66,15 +66,11 @@ class Calibrator:
         """What it reads of each row: a column of X by name or position, a function of X, or `RowLabels`; or None."""
         return None
 
-    @property
-    def reads_weights(self) -> bool:
-        """Whether it reads weights, which are numbers; labels otherwise."""
-        return False
+    reads_weights: ClassVar[bool] = False
+    """Whether it reads weights, which are numbers; labels otherwise."""
 
-    @property
-    def needs_order(self) -> bool:
-        """Whether calibration rows must come in the order of time."""
-        return False
+    needs_order: ClassVar[bool] = False
+    """Whether calibration rows must come in the order of time."""
 
     @property
     def target(self) -> Any:
@@ -140,20 +136,14 @@ class Radii:
         """What they read of each row, as `Calibrator.source`."""
         return None
 
-    @property
-    def reads_weights(self) -> bool:
-        """Whether they read weights, which are numbers; labels otherwise."""
-        return False
+    reads_weights: ClassVar[bool] = False
+    """Whether they read weights, which are numbers; labels otherwise."""
 
-    @property
-    def promises_each_label(self) -> bool:
-        """Whether the promise holds among the rows of every label, and not only among all."""
-        return False
+    promises_each_label: ClassVar[bool] = False
+    """Whether the promise holds among the rows of every label, and not only among all."""
 
-    @property
-    def follows_outcomes(self) -> bool:
-        """Whether `updated` moves them as outcomes become known."""
-        return False
+    follows_outcomes: ClassVar[bool] = False
+    """Whether `updated` moves them as outcomes become known."""
 
     @property
     def n_rows(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -32,15 +32,6 @@ _LEAST_TO_TRAIN = 2
 """One row is left out of the fit of the other, so that there is a residual."""
 
 
-@dataclass(frozen=True, eq=False)
-class Recalibrated:
-    """Radii from fresh rows, a digest of these, and the diagnostics."""
-
-    radii: Radii
-    digest: str
-    diagnostics: tuple[Diagnostic, ...]
-
-
 def recalibrated(
     settings: Any,
     model: Model,
@@ -51,22 +42,18 @@ def recalibrated(
     times: Any = None,
     parameters: Mapping[Any, Any] | None = None,
     labels: ArrayLike | None = None,
-) -> Recalibrated:
-    """Radii of a model from fresh rows; arguments as in `RobustDecider.recalibrate`."""
+) -> tuple[Radii, str, tuple[Diagnostic, ...]]:
+    """Radii of a model from fresh rows, a digest of these, and diagnostics; see `RobustDecider.recalibrate`."""
     alpha = check_alpha(settings.alpha)
     warn_of_level(alpha, stacklevel=4)
     if is_dask_frame(X):
-        if groups is not None:
-            raise ValueError("groups cannot be given for a Dask DataFrame. Recalibrate on one row of each group.")
-        if times is not None:
-            raise ValueError("times cannot be given for a Dask DataFrame, whose radius depends on no order.")
-        if labels is not None:
+        if any(part is not None for part in (groups, times, labels)):
             raise ValueError(
-                "labels cannot be given for a Dask DataFrame, from which only one radius for all rows can be set. "
-                "Leave it out, or recalibrate on rows in memory."
+                "groups, times and labels cannot be given for a Dask DataFrame, from which only one radius for all "
+                "rows can be set. Leave them out, or recalibrate on rows in memory."
             )
         radius, digest = distributed_radius(model, X, list(Y), calibrator, alpha, parameters)
-        return Recalibrated(radius, digest, tuple(diagnostics_of_size(radius)))
+        return radius, digest, tuple(diagnostics_of_size(radius))
     check_rows(X, Y, groups)
     check_row_labels(calibrator, X, labels)
     rows = model.read(X, Y, parameters, to_score=True)
@@ -78,16 +65,7 @@ def recalibrated(
         rows = rows.take(in_order(np.arange(len(rows)), clock.clock(as_pandas(X), len(rows))))
     radii, digest = calibrated_radii(model.family, calibrator, rows, alpha)
     found = diagnostics_of_new_radii(replace(model, radii=radii), rows, in_time(settings.split), seen_rows(model))
-    return Recalibrated(radii, digest, found)
-
-
-@dataclass(frozen=True, eq=False)
-class Refreshed:
-    """A model on newer rows, the parts of these, and the diagnostics."""
-
-    model: Model
-    split: Split
-    diagnostics: tuple[Diagnostic, ...]
+    return radii, digest, found
 
 
 def refreshed(
@@ -102,8 +80,8 @@ def refreshed(
     times: Any = None,
     parameters: Mapping[Any, Any] | None = None,
     labels: ArrayLike | None = None,
-) -> Refreshed:
-    """The model with its predictor fitted on one part of newer rows, calibrated on the other.
+) -> tuple[Model, Split, tuple[Diagnostic, ...]]:
+    """The model with its predictor fitted on one part of newer rows, calibrated on the other; parts, diagnostics.
 
     Arguments as in `RobustDecider.refresh`.
     """
@@ -143,7 +121,7 @@ def refreshed(
     fresh = replace(model, family=family, record=record).with_radii(radii, digest)
     is_in_time = in_time(settings.split) or times is not None
     found = diagnostics_of_new_radii(fresh, own, is_in_time, record.seen, record.trained)
-    return Refreshed(fresh, split, (*about_predictor, *found))
+    return fresh, split, (*about_predictor, *found)
 
 
 def _same_predictor(predictor: Any, model: Model, seed: int) -> Callable[[], Predictor]:

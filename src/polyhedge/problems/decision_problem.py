@@ -114,8 +114,7 @@ class DecisionProblem:
     -----
     Costs of the form $g_0(z) + \max_l\{(Q_l z + q_l)^\top u + p_l^\top z + c_l\}$ and sums of such
     maxima are recognised by structure and compiled to arrays (`pieces`). Parameters in which all of this is affine
-    (prices, stocks, limits) are compiled along with it, so that rows with different values are decided together; where
-    a parameter multiplies the outcome, say, the problem is compiled again for each distinct value.
+    (prices, stocks, limits) are compiled along with it, so that rows with different values are decided together.
 
     Examples
     --------

@@ -77,12 +77,10 @@ class Solver:
             for option in given:
                 if (name, option) in _OWN_WORDS:
                     raise ValueError(f"{name} cannot take the option {option!r}. {_OWN_WORDS[name, option]}")
-        for name, value in self.highs.items():
-            if not _is_option_of_highs(name, value):
-                raise ValueError(f"HiGHS has no option {name!r} of the value {value!r}. Its manual lists all.")
-        for name, value in self.clarabel.items():
-            if not _is_option_of_clarabel(name, value):
-                raise ValueError(f"Clarabel has no option {name!r} of the value {value!r}. Its manual lists all.")
+        for whose, takes in (("highs", _highs_takes), ("clarabel", _clarabel_takes)):
+            for name, value in getattr(self, whose).items():
+                if not takes(name, value):
+                    raise ValueError(f"{whose} has no option {name!r} of the value {value!r}. Its manual lists all.")
         if self.backend != "auto":
             from polyhedge.solvers.solve import check_named
 
@@ -110,7 +108,7 @@ class Solver:
         _IN_FORCE.set(self)
 
 
-def _is_option_of_highs(name: str, value: Any) -> bool:
+def _highs_takes(name: str, value: Any) -> bool:
     import highspy
 
     highs = highspy.Highs()
@@ -118,7 +116,7 @@ def _is_option_of_highs(name: str, value: Any) -> bool:
     return bool(highs.setOptionValue(name, value) == highspy.HighsStatus.kOk)
 
 
-def _is_option_of_clarabel(name: str, value: Any) -> bool:
+def _clarabel_takes(name: str, value: Any) -> bool:
     import clarabel
 
     try:
