@@ -54,11 +54,6 @@ def test_a_frame_has_every_decision_bound_and_status(decisions):
     assert set(frame["status"]) == {"optimal"}
 
 
-def test_an_unknown_library_is_refused_by_name(decisions):
-    with pytest.raises(ValueError, match="backend must be one of pandas, polars, pyarrow, modin, cudf, got 'excel'"):
-        decisions.to_frame("excel")
-
-
 def test_printing_is_short_whatever_the_number_of_rows(decisions):
     assert repr(decisions).startswith("<Decisions: 25 rows, 25 optimal, cost bounds ")
     assert len(str(decisions).splitlines()) == 12
@@ -251,14 +246,3 @@ def test_notebooks_show_groups_and_what_came_of_bounds(worked):
         assert f"<th>{group.label}</th>" in page
         assert f"<td>{group.coverage.low:.4g}</td>" in page
     assert str(worked["followed"].coverage) in worked["followed"]._repr_html_()
-
-
-@pytest.mark.parametrize("given", [None, "abc", 5, 2.5, b"rows"])
-def test_what_is_no_rows_at_all_is_refused_with_what_rows_are(given):
-    rng = np.random.default_rng(0)
-    X, Y = rng.normal(size=(60, 2)), rng.normal(size=(60, 2))
-    decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), None, learner=ph.learners.OneSidedBox())
-    with pytest.raises(
-        TypeError, match=r"Rows must be an array \(rows, columns\), a list of rows or a data frame, got"
-    ):
-        decider.fit(X, Y).decide(given)

@@ -71,21 +71,6 @@ class TestSolver:
         assert seen[0].backend == "scip"
         assert seen[0].options == {"scip_params": {"limits/time": 60}}
 
-    @pytest.mark.parametrize(
-        ("asked", "said"),
-        [
-            (("--solver", "excel"), "backend must be one of 'auto', 'scip'"),
-            (("--solver-option", "mip_rel_gap=1"), "name whose option it is with --solver"),
-            (("--solver-option", "highs.speed=1"), "highs has no option 'speed'"),
-            (("--solver-option", "time_limit"), "must be KEY=VALUE, such as highs.mip_rel_gap=1e-4, got 'time_limit'"),
-            (("--solver-option", "time_limit=soon"), "time_limit must be a positive number of seconds"),
-        ],
-    )
-    def test_what_no_solver_knows_is_refused_before_anything_is_read(self, asked: tuple, said: str) -> None:
-        done = run("decide", "no.polyhedge", "no.csv", "--out", "no.csv", *asked)
-        assert done.exit_code == 2
-        assert said in done.stderr
-
 
 class TestUnits:
     """Frames and files have plain names; what is read by people has units."""

@@ -115,21 +115,6 @@ def test_summary_counts_the_rows_that_calibrated_last():
     assert "rests on   50 calibration rows" in said
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"predictor": "rige"}, r"predictor must be a regressor, .*\"auto\" for a choice .*got 'rige'"),
-        (
-            {"problem": "newsvendor"},
-            r"problem must be a DecisionProblem, got str\. Write one, .*or take one of",
-        ),
-    ],
-)
-def test_a_setting_that_is_no_setting_is_refused_with_those_that_are(settings, said):
-    with pytest.raises((ValueError, TypeError), match=said):
-        decider().set_params(**settings).fit(X, Y)
-
-
 def test_one_row_of_numbers_is_decided_and_other_shapes_are_refused():
     by_name = dict(zip("abcd", X[0], strict=True))
     frame = pd.DataFrame(X, columns=list("abcd"))

@@ -102,11 +102,6 @@ class TestKeys:
         for stored in (numbers, np.array(numbers, dtype=np.int64), map(float, numbers), map(Decimal, numbers), texts):
             assert row_keys(stored) == texts
 
-    @pytest.mark.parametrize("missing", [None, np.nan, pd.NA, pd.NaT, float("nan"), ""], ids=repr)
-    def test_missing_keys_are_refused_with_the_row(self, missing: Any) -> None:
-        with pytest.raises(ValueError, match=r"keys must name every row, but 1 row\(s\) have no name, .* is row 3"):
-            row_keys(["a", "b", missing])
-
     @pytest.mark.parametrize("has_log", [False, True])
     def test_rows_count_once_and_one_call_names_each_once(self, has_log: bool, tmp_path: Path) -> None:
         decider, (X, Y) = fitted(Online(0.05)), rows(30, 1)

@@ -180,12 +180,6 @@ def test_given_axes_are_used_and_nothing_is_shown(two, monkeypatch: pytest.Monke
     assert not plt.get_fignums()
 
 
-def test_pair_must_be_two_outcomes(two) -> None:
-    decider, X, Y = two
-    with pytest.raises(ValueError, match="pair must be two different outcomes between 0 and 1"):
-        ph.plots.residual_set(decider, X, Y, pair=(0, 2))
-
-
 # --- regions ----------------------------------------------------------------------------------------------
 
 
@@ -279,21 +273,6 @@ def test_decision_map_of_many_decisions_shows_the_largest(four) -> None:
     legend = ph.plots.decision_map(decider, X, resolution=6).get_legend()
     assert legend.get_title().get_text() == "largest"
     assert {text.get_text() for text in legend.get_texts()} <= {"z_1", "z_2", "z_3", "z_4"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"features": (0, 0)}, "features must be two different columns"),
-        ({"features": (0, 99)}, "features must lie between 0 and"),
-        ({"show": 7}, "show must be"),
-        ({"resolution": 1}, "resolution must be an integer of at least 2"),
-    ],
-)
-def test_wrong_arguments_of_a_map_are_explained(two, arguments, message: str) -> None:
-    decider, X, _ = two
-    with pytest.raises(ValueError, match=message):
-        ph.plots.decision_map(decider, X, **{"resolution": 3, **arguments})
 
 
 def test_an_evaluation_draws_each_bound_against_its_cost():

@@ -97,21 +97,3 @@ def test_a_model_in_an_mps_file_is_shown_without_what_compiling_needs(tmp_path):
         "<blend: minimise over z (2) the cost [0, 5] @ z + u[[0]] * z[[0]] subject to 0 <= z; [[1, 0]] @ z <= 8; "
         "u[1] <= [1, 1] @ z>"
     )
-
-
-@pytest.mark.parametrize(
-    ("cost", "shown"),
-    [
-        (lambda z, u: u[0] - z[0] * z[1], r"rain - gate \* pump\. Rewrite"),
-        (lambda z, u: cp.sqrt(u[0] + 1) - cp.sqrt(u[1] + 1) + z[0], r"power\(rain \+ 1, 0\.5\) - .* \+ gate\. Rewrite"),
-    ],
-)
-def test_a_cost_that_is_refused_is_quoted_in_the_names_of_the_user(cost, shown):
-    with pytest.raises(ValueError, match=shown):
-        ph.DecisionProblem(
-            decision=cp.Variable(2, nonneg=True),
-            cost=cost,
-            n_outcomes=2,
-            outcome_names=["rain", "melt"],
-            decision_names=["gate", "pump"],
-        )

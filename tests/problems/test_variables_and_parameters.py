@@ -103,20 +103,6 @@ class TestSeveralVariables:
         wanted = bounds_written_out([x, y], cost, [], CENTERS[:3], uncertain)
         np.testing.assert_allclose(found.cost_bound, wanted, atol=1e-5)
 
-    @pytest.mark.parametrize(
-        ("decision", "error", "message"),
-        [
-            ([], TypeError, "a list or a dictionary of them, got list"),
-            ([cp.Variable(2), 3.0], TypeError, "nothing but cvxpy.Variables, got float"),
-            ([cp.Variable(name="a"), cp.Variable(name="a")], ValueError, "Two variables are called 'a'"),
-            ({1: cp.Variable(2)}, ValueError, "called by non-empty texts"),
-            ([*[cp.Variable(2)] * 2], ValueError, "the same variable twice"),
-        ],
-    )
-    def test_what_is_no_decision_is_refused(self, decision, error, message):
-        with pytest.raises(error, match=message):
-            DecisionProblem(decision=decision, cost=lambda z, u: cp.sum(u), n_outcomes=2)
-
 
 def tracking(n=2):
     """The cost |z - 1| written with an auxiliary variable, and without it."""
@@ -409,15 +395,6 @@ class TestParameters:
         found = decide(problem, Box(WIDTHS), 1.0, CENTERS, parameters=values | {own: [1, 1, 9, 1, 1, 9]})
         expected = [Status.INFEASIBLE if i in (2, 5) else Status.OPTIMAL for i in range(6)]
         assert list(found.status) == expected
-
-    def test_parameters_must_have_names_of_their_own(self):
-        z, twins = cp.Variable(2), [cp.Parameter(name="a"), cp.Parameter(name="a")]
-        with pytest.raises(ValueError, match="Two parameters are called 'a'"):
-            DecisionProblem(decision=z, cost=lambda z, u: u @ z + twins[0] + twins[1], n_outcomes=2)
-        unnamed = cp.Parameter(value=1.0)
-        problem = DecisionProblem(decision=z, cost=lambda z, u: u @ z + unnamed, n_outcomes=2)
-        assert [parameter.name for parameter in problem.parameters] == ["p1"]
-        assert problem.at({unnamed: 2.0}).evaluate(np.zeros((1, 2)), np.zeros((1, 2)))[0] == 2.0
 
     def test_what_is_known_of_outcomes_must_not_depend_on_parameters(self):
         floor = cp.Parameter(name="floor")

@@ -129,17 +129,17 @@ def test_no_module_is_longer_than_a_reader_keeps_in_mind() -> None:
 
 
 BUDGETS = {
-    "": 3530,  # 2900 is the aim
+    "": 3515,  # 2900 is the aim
     "data": 1260,  # 900 is the aim
     "predictors": 1755,  # 1000 is the aim
-    "problems": 4500,  # 3900 is the aim
+    "problems": 4495,  # 3900 is the aim
     "sets": 1365,  # 1300 is the aim
     "robust": 3540,  # 3500 is the aim
     "learners": 5060,  # 4600 is the aim
     "planning": 4020,  # 3000 is the aim
     "regions": 1085,  # 900 is the aim
-    "calibration": 2040,  # 1900 is the aim
-    "monitoring": 1425,
+    "calibration": 2030,  # 1900 is the aim
+    "monitoring": 1400,
     "io": 1520,  # 1500 is the aim
     "plots": 1160,  # 1000 is the aim
     "app": 3935,  # 3800 is the aim
