@@ -27,7 +27,7 @@ from polyhedge.decisions import Decisions, Labels, no_decisions
 from polyhedge.evaluation import RowMeasures, measure_rows
 from polyhedge.learners import LearnResult
 from polyhedge.planning.margins import takes_margins
-from polyhedge.predictors.columns import Schema, as_table, features_of, oddities, read_features
+from polyhedge.predictors.columns import Schema, as_table, features_of, read_features
 from polyhedge.predictors.regressor import PredictionError
 from polyhedge.predictors.selection import is_made_here
 from polyhedge.problems import DecisionProblem
@@ -385,7 +385,9 @@ class Model:
 
     def oddities(self, X: Any) -> Sequence[str]:
         """What is unlike the training rows in each row of X; nothing if kinds of columns are not known."""
-        return () if self.schema is None else tuple(oddities(as_pandas(X), self.schema))
+        if self.schema is None:
+            return ()
+        return tuple(features_of(as_table(as_pandas(X), self.schema.source_names), self.schema)[2])
 
     def labels(self, X: Any, frame: str | None = None) -> Labels:
         """Names of rows and columns of decisions at X; `frame` is a library, by default the one of X."""

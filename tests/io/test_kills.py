@@ -1,8 +1,7 @@
-"""Runs that are killed, or find the disk full or closed: nothing half-written, nothing lost, the same bytes."""
+"""Runs that are killed: nothing half-written, nothing lost, the same bytes."""
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -17,7 +16,7 @@ import numpy as np
 import pytest
 
 import polyhedge as ph
-from polyhedge_study.study import StudyRow, StudySettings, run_study, study_jobs
+from polyhedge_study.study import StudyRow
 from polyhedge_study.tidy import read_rows
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks, kills and mounts")
@@ -174,70 +173,3 @@ def test_killed_runs_leave_whole_files_lose_nothing_and_end_with_the_same_bytes(
 @pytest.mark.parametrize(("job", "n"), [("save", 100), ("fit", 40), ("decide", 100), ("study", 60)])
 def test_three_hundred_kills_leave_whole_files_and_lose_nothing(runs: Runs, job: str, n: int) -> None:
     kill_often(runs, job, n)
-
-
-# --- disks that take nothing ------------------------------------------------------------------------------
-
-REASONS = {"full": "No space left on device", "read-only": "Read-only file system|Permission denied|write-protected"}
-
-
-class Disk:
-    """A folder that takes files until it is closed; then it is full or read-only."""
-
-    def __init__(self, folder: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder, self.kind, self.monkeypatch = folder, kind, monkeypatch
-        folder.mkdir()
-        mount = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(folder)]
-        self.is_mounted = subprocess.run(mount, capture_output=True).returncode == 0
-
-    def close(self) -> None:
-        if not self.is_mounted:
-            self._pretend()
-        elif self.kind == "read-only":
-            subprocess.run(["mount", "-o", "remount,ro", str(self.folder)], check=True)
-        else:
-            with pytest.raises(OSError, match="No space left"), (self.folder / "ballast").open("wb") as ballast:
-                ballast.write(b"x" * 2**20)
-
-    def _pretend(self) -> None:
-        """As near as a user gets who may not mount."""
-
-        def fail(*arguments: object) -> None:
-            code = errno.ENOSPC if self.kind == "full" else errno.EROFS
-            raise OSError(code, os.strerror(code))
-
-        self.monkeypatch.setattr("os.fsync", fail)
-
-    def remove(self) -> None:
-        if self.is_mounted:
-            subprocess.run(["umount", str(self.folder)], check=True)
-
-
-@pytest.fixture(params=list(REASONS))
-def disk(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
-    disk = Disk(tmp_path / "disk", request.param, monkeypatch)
-    yield disk
-    disk.remove()
-
-
-@pytest.mark.needs("pyarrow")
-def test_model_parquet_and_study_say_why_they_could_not_be_written(runs: Runs, disk: Disk) -> None:
-    decider = ph.load(runs.folder / "base.polyhedge")
-    study = {"folder": disk.folder / "study", "settings": StudySettings()}
-    rows = run_study(study_jobs(["energy"], ["l-inf"], 1), **study)
-    for name in ("m.polyhedge", "d.parquet"):
-        (disk.folder / name).write_bytes(b"old")
-    disk.close()
-    before = sorted(path.name for path in disk.folder.rglob("*"))
-    writers: list[Callable[[], object]] = [
-        lambda: decider.save(disk.folder / "m.polyhedge"),
-        lambda: ph.distributed.decide_parquet(decider, runs.folder / "new.parquet", disk.folder / "d.parquet"),
-        lambda: ph.distributed.decide_parquet(decider, runs.folder / "parts", disk.folder / "parts"),
-        lambda: run_study(study_jobs(["energy"], ["l-inf"], 2), **study),
-    ]
-    for write in writers:
-        with pytest.raises(OSError, match=f"could not be written: .*({REASONS[disk.kind]})"):
-            write()
-    assert sorted(path.name for path in disk.folder.rglob("*")) == before
-    assert (disk.folder / "m.polyhedge").read_bytes() == (disk.folder / "d.parquet").read_bytes() == b"old"
-    assert read_rows(disk.folder / "study" / "study.csv", StudyRow)[:1] == rows  # on a full disk one more may fit in

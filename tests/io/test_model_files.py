@@ -20,7 +20,6 @@ import pytest
 import scipy.sparse as sp
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import RandomForestRegressor
-from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, Ridge
@@ -153,13 +152,6 @@ def test_a_stored_problem_answers_like_the_written_one_beyond_its_decisions():
     )
 
 
-def test_a_loaded_problem_can_be_fitted_again(path):
-    decider = fitted(PROBLEMS["newsvendor"]())
-    decider.save(path)
-    again = fitted(ph.load(path).problem, learner=ph.learners.OneSidedBox())
-    assert np.array_equal(again.set_.W, fitted(PROBLEMS["newsvendor"](), learner=ph.learners.OneSidedBox()).set_.W)
-
-
 PREDICTORS = {
     "default": (None, X),
     **{name: (name, X) for name in ph.predictors.PREDICTORS},
@@ -225,13 +217,6 @@ def test_recalibration_keeps_the_old_radii_through_saving_and_loading(path):
     assert decider.calibrations_[0].radius == decider.radius_
 
 
-def test_fitting_again_starts_a_new_audit_trail():
-    decider = fitted()
-    decider.recalibrate(Y[:50], Y[:50])
-    assert len(decider.calibrations_) == 2
-    assert len(decider.fit(Y * 0.8, Y).calibrations_) == 1
-
-
 def test_the_digest_of_the_data_depends_on_every_row_and_on_the_split():
     changed = Y.copy()
     changed[-1, -1] += 1e-9
@@ -266,11 +251,6 @@ def test_the_documented_example_runs(tmp_path, monkeypatch):
     exec(text.split("```python")[1].split("```")[0], names)
     assert len(names["twin"].calibrations_) == 2
     assert names["twin"].details_ == {"columns": ["heating", "cooling"]}
-
-
-def test_saving_before_fitting_names_the_missing_step(path):
-    with pytest.raises(NotFittedError, match=r"Call fit\(X, Y\) before save"):
-        ph.RobustDecider(LINEAR).save(path)
 
 
 def test_inspecting_tells_what_is_inside_without_making_the_predictor(path, monkeypatch):

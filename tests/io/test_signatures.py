@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import polyhedge as ph
 from polyhedge.app.cli import app
 from polyhedge.io import key_fingerprint, make_keys
-from polyhedge.io.archive import digest_of, pack, unpack
+from polyhedge.io.archive import digest_of, unpack
 
 X, Y = ph.data.make_synthetic(120, rng=np.random.default_rng(0))
 
@@ -214,16 +214,6 @@ def test_the_commands_make_keys_sign_and_verify(keys, tmp_path):
     decisions.unlink()
     assert "not signed" in run("decide", model, history, "--out", decisions, "--verify", f"{key}.pub", code=2)
     assert not decisions.exists()
-
-
-def test_the_same_model_gives_the_same_signed_bytes(keys):
-    from functools import partial
-
-    from polyhedge.io.signatures import signature_of
-
-    members = {"model.json": b"{}"}
-    sign = partial(signature_of, key=keys / "team")
-    assert pack(members, sign) == pack(members, sign)
 
 
 @pytest.mark.parametrize("front", [b"#!/bin/sh\n", b"<html>", bytes(4)])

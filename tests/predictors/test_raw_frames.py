@@ -63,19 +63,6 @@ def baked():
 
 
 @pytest.mark.parametrize(
-    ("as_given", "advice"),
-    [
-        (lambda X: X.to_numpy(), r"got ndarray\. Make one: pd.DataFrame\(X, columns=\['day', .*'temperature'\]\)\."),
-        (lambda X: X.iloc[0].tolist(), r"got list\. Make one: pd.DataFrame\(\[X\], columns=\['day', .*"),
-    ],
-)
-def test_raw_rows_without_names_are_refused_with_a_frame_that_has_them(baked, as_given, advice):
-    decider, (X, _) = baked
-    with pytest.raises(ValueError, match=f"whose columns have texts for names, {advice}"):
-        decider.decide(as_given(X))
-
-
-@pytest.mark.parametrize(
     ("as_given", "n"),
     [
         (lambda X: X.iloc[0].to_dict(), 1),
@@ -220,20 +207,6 @@ def test_a_model_saved_in_python_decides_on_the_command_line(baked, tmp_path):
     np.testing.assert_array_equal(loaded.decide(X).cost_bound, frame["cost_bound"])
 
 
-def test_a_model_of_the_command_line_takes_raw_frames_in_python(baked, tmp_path):
-    X, Y = bakery(160, 3)
-    X.join(Y).to_csv(tmp_path / "history.csv", index=False)
-    (tmp_path / "problem.py").write_text("import polyhedge as ph\np = ph.problems.newsvendor(1.0, 4.0, 2)\n")
-    out = str(tmp_path / "model.polyhedge")
-    args = [str(tmp_path / "history.csv"), "--problem", f"{tmp_path / 'problem.py'}:p", "--out", out]
-    ran = CliRunner().invoke(
-        app, ["fit", *args, "--outcomes", "rolls,bread", "--predictor", "ridge", "--time-limit", "1"]
-    )
-    assert ran.exit_code in (0, 4), ran.output  # 4: the time was short
-    frame = ph.load(out).decide(X.head(5)).to_frame()
-    pd.testing.assert_index_equal(frame.index, X.index[:5])
-
-
 def test_numbers_without_gaps_are_nothing_to_be_understood():
     numbers = pd.DataFrame({"a": [1.0, 2.0], "b": [3, 4]})
     assert not reads_columns(numbers)
@@ -291,57 +264,10 @@ def test_other_units_change_nothing_of_the_choice(scale, shift):
     assert choose_predictor(None, Rows(X, Y), 0) == choose_predictor(None, other, 0)
 
 
-def test_raw_frames_without_names_are_refused_where_columns_are_to_be_understood():
-    X, Y = bent(100)
-    frame = pd.DataFrame(X).astype({0: str})
-    for predictor in ("auto", None):
-        with pytest.raises(ValueError, match=r"columns have texts for names, got DataFrame\. Make"):
-            ph.RobustDecider(LINEAR, predictor).fit(frame, Y)
-
-
-@pytest.mark.usefixtures("unselected")
-def test_columns_of_several_levels_are_known_by_their_text():
-    X, Y = bakery(160, 0)
-    X = X[["weather", "temperature"]]
-    levels = X.set_axis(pd.MultiIndex.from_tuples([("sky", "weather"), ("sky", "temperature")]), axis=1)
-    settings = {"learner": ph.learners.OneSidedBox(), "random_state": 0}
-    deep, flat = (ph.RobustDecider(ph.problems.newsvendor(**COSTS), **settings).fit(frame, Y) for frame in (levels, X))
-    np.testing.assert_array_equal(deep.decide(levels).cost_bound, flat.decide(X).cost_bound)
-
-
-@pytest.mark.needs("dask")
-def test_rows_of_dask_are_refused_by_fit_with_what_to_do():
-    import dask.dataframe as dd
-
-    X, Y = bakery(60, 0)
-    with pytest.raises(TypeError, match=r"Rows must be in memory, got DataFrame\..*compute\(\) for Dask"):
-        ph.RobustDecider(ph.problems.newsvendor(**COSTS)).fit(dd.from_pandas(X, npartitions=2), Y)
-
-
 def test_columns_that_names_do_not_tell_apart_are_refused():
     X, Y = bent(100)
     with pytest.raises(ValueError, match=r"X has more than one column 'a'\. Give every column its own name"):
         ph.RobustDecider(LINEAR).fit(pd.DataFrame(X, columns=["a", "b", "a"]), Y)
-
-
-def test_text_among_numbers_is_told_in_the_words_of_python():
-    X, Y = bakery(120, 0)
-    X["price"] = ["2.5"] * 119 + ["2.5 EUR"]
-    X.iloc[0, X.columns.get_loc("price")] = "2,5"
-    decider = ph.RobustDecider(ph.problems.newsvendor(**COSTS), random_state=0)
-    with pytest.raises(ValueError, match=r"Column 'price' of X must hold numbers.*X\['price'\]\.astype\('category'\)"):
-        decider.fit(X, Y, train=np.r_[:58, 118:120], learn=np.arange(58, 88), calibrate=np.arange(88, 118))
-
-
-def test_a_model_of_arrays_is_refused_on_the_command_line_with_the_reason(tmp_path):
-    Y = np.random.default_rng(0).normal(size=(100, 2))
-    decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), "precomputed", learner=ph.learners.OneSidedBox())
-    decider.fit(Y, Y).save(tmp_path / "model.polyhedge", {"columns": ["a"]})
-    pd.DataFrame(Y, columns=["a", "b"]).to_csv(tmp_path / "new.csv", index=False)
-    args = [str(tmp_path / name) for name in ("model.polyhedge", "new.csv")]
-    ran = CliRunner().invoke(app, ["decide", *args, "--out", "-"])
-    assert ran.exit_code == 2
-    assert "does not say which columns it takes: its model was fitted on arrays" in ran.output
 
 
 @pytest.mark.usefixtures("unselected")

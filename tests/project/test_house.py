@@ -130,8 +130,8 @@ def test_no_module_is_longer_than_a_reader_keeps_in_mind() -> None:
 
 BUDGETS = {
     "": 3515,  # 2900 is the aim
-    "data": 1260,  # 900 is the aim
-    "predictors": 1755,  # 1000 is the aim
+    "data": 1220,  # 900 is the aim
+    "predictors": 1700,  # 1000 is the aim
     "problems": 4495,  # 3900 is the aim
     "sets": 1365,  # 1300 is the aim
     "robust": 3540,  # 3500 is the aim
@@ -146,7 +146,7 @@ BUDGETS = {
     "distributed": 560,  # 600 is the aim
     "integrations": 130,
     "solvers": 2330,  # 2100 is the aim
-    "_support": 1370,  # 900 is the aim
+    "_support": 1240,  # 900 is the aim
 }
 """Lines of each package, "" being the modules at the top level: new code finds its room, or makes room."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -9,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -177,6 +178,23 @@ def test_any_number_of_workers_gives_the_same_numbers_and_tables(small, tmp_path
     assert [(tmp_path / name).read_bytes() for name in TABLES] == [
         (tmp_path / "one" / name).read_bytes() for name in TABLES
     ]
+
+
+def test_row_that_does_not_fit_leaves_the_table_as_long_as_it_was(tmp_path, monkeypatch) -> None:
+    @dataclass(frozen=True)
+    class Row:
+        a: int
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    table = TidyTable(tmp_path / "rows.csv", Row)
+    table.write([Row(1)])
+    table.append(Row(2))
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match=r"could not be written: No space left on device\. What was there before"):
+        table.append(Row(3))
+    assert table.path.read_bytes() == b"a\n1\n2\n"
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["append_to_file", "check_writable", "explained", "new_file", "new_folder", "replace_file", "sole_writer"]
+__all__ = ["check_writable", "explained", "new_file", "new_folder", "replace_file", "sole_writer"]
 
 # Names that nobody else would choose: what is removed must have been made here.
 _OURS = re.compile(r"\.polyhedge-[0-9a-f]{16}\.(?:part|lock)")
@@ -29,7 +29,7 @@ _IS_WINDOWS = sys.platform == "win32"
 _ABANDONED_SECONDS = 86_400.0
 # A fresh file loses its name only to another writer who looks for leftovers between two of our system calls.
 _TRIES = 100
-# On Windows a file cannot be replaced while somebody reads it; readers are done within a second, or hold on to it.
+# Who looks for leftovers holds a lock for a moment only.
 _PATIENCE_SECONDS = 1.0
 _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -40,16 +40,7 @@ _ADVICE = {
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all, see `new_file`.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> target = Path(tempfile.mkdtemp()) / "new" / "note.txt"
-    >>> replace_file(target, b"whole")
-    >>> target.read_bytes(), len(list(target.parent.iterdir()))
-    (b'whole', 1)
-    """
+    """Write a file whole or not at all, see `new_file`."""
     with new_file(path) as stream:
         stream.write(content)
 
@@ -103,17 +94,6 @@ def new_folder(path: Path) -> Iterator[Path]:
     """A hidden folder to fill, which takes its name when the block ends without an error; else it is removed.
 
     The folder must not exist yet: unlike a file, it cannot be replaced at one stroke.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> target = Path(tempfile.mkdtemp()) / "results"
-    >>> with new_folder(target) as part:
-    ...     _ = (part / "note.txt").write_text("whole")
-    ...     target.exists()
-    False
-    >>> [file.name for file in target.iterdir()]
-    ['note.txt']
     """
     with explained(path):
         target = _place(path)
@@ -135,23 +115,6 @@ def new_folder(path: Path) -> Iterator[Path]:
         os.close(handle)
 
 
-def append_to_file(path: Path, content: bytes) -> None:
-    """Add to the end of an existing file, to the disk; where that fails, the file is as long as before.
-
-    A kill may leave a part of the content: it must be such that a reader can tell.
-    """
-    with explained(path), path.open("r+b", buffering=0) as stream:
-        length = stream.seek(0, os.SEEK_END)
-        try:
-            left = memoryview(content)
-            while left:
-                left = left[stream.write(left) :]
-            os.fsync(stream.fileno())
-        except OSError:
-            stream.truncate(length)
-            raise
-
-
 @contextmanager
 def sole_writer(path: Path) -> Iterator[None]:
     """Raise where another process is inside such a block for the same file, which grows and has one writer."""
@@ -165,7 +128,6 @@ def sole_writer(path: Path) -> Iterator[None]:
             if is_ours is None or (is_ours and os.fstat(handle).st_nlink):
                 break
             os.close(handle)
-            # One who looks for leftovers holds it for a moment only.
             time.sleep(_PATIENCE_SECONDS / _TRIES)
         else:
             advice = "another run is writing it; wait until that has ended, or name another folder"
@@ -178,15 +140,7 @@ def sole_writer(path: Path) -> Iterator[None]:
 
 
 def check_writable(path: str | Path) -> Path:
-    """Raise early, before any work is done, where a file could not be written.
-
-    Examples
-    --------
-    >>> check_writable(Path())
-    Traceback (most recent call last):
-        ...
-    IsADirectoryError: . is a folder. Name a file in it.
-    """
+    """Raise early, before any work is done, where a file could not be written."""
     path = Path(path)
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder. Name a file in it.")
@@ -261,9 +215,6 @@ def _begin_file(target: Path) -> tuple[Path, int]:
     if old is not None and not _IS_WINDOWS:
         with suppress(OSError):  # only the superuser may give a file away
             os.fchown(handle, old.st_uid, old.st_gid)
-        if sys.platform == "linux":
-            with suppress(OSError):  # access lists, where the file system has them
-                os.setxattr(handle, "system.posix_acl_access", os.getxattr(target, "system.posix_acl_access"))
         with suppress(OSError):  # a drive without permissions
             os.fchmod(handle, stat.S_IMODE(old.st_mode))
     return part, handle
@@ -293,15 +244,7 @@ def _locked(target: Path, begin: Callable[[Path], int | None]) -> tuple[Path, in
 
 def _rename(part: Path, target: Path) -> None:
     """Give the content its name, on the disk too."""
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while True:
-        try:
-            os.replace(part, target)
-            break
-        except PermissionError:
-            if not _IS_WINDOWS or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
+    os.replace(part, target)
     _sync_folder(target.parent)
 
 

@@ -30,13 +30,7 @@ def is_dask_frame(X: Any) -> bool:
 
 
 def backend_of(data: Any) -> str:
-    """The library whose frame, or column, this is; "pandas" for arrays and everything else.
-
-    Examples
-    --------
-    >>> backend_of([1.0, 2.0])
-    'pandas'
-    """
+    """The library whose frame, or column, this is; "pandas" for arrays and everything else."""
     known = _known(data)
     if known is not None:
         return str(known.implementation.name).lower()
@@ -57,13 +51,7 @@ def as_pandas(data: Any) -> Any:
 
 
 def from_dictionaries(data: Any) -> Any:
-    """A frame of a dictionary, one row of values or columns of several, or of a list of rows; other data as they came.
-
-    Examples
-    --------
-    >>> from_dictionaries({"load": 2.0, "town": "Ulm"}).shape, from_dictionaries([{"load": 2.0}, {"load": 3.0}]).shape
-    ((1, 2), (2, 1))
-    """
+    """A frame of a dictionary (a row, or columns of several), or of a list of rows; other data as they came."""
     is_mapping = isinstance(data, Mapping) and not hasattr(data, "shape")  # SciPy has sparse matrices that are
     if not is_mapping and not (isinstance(data, (list, tuple)) and data and isinstance(data[0], Mapping)):
         return data
@@ -193,12 +181,7 @@ def names_of(table: Any) -> tuple[str, ...] | None:
 def select_columns(table: Any, names: Sequence[str], what: str, *, exactly: bool = False) -> Any:
     """The table with its columns by these names, in this order; as it is where it has no names.
 
-    Parameters
-    ----------
-    table : data frame, series or anything else.
-    names : the names to look for.
-    what : what the error messages call the table.
-    exactly : whether other columns are an error; else they are left out.
+    Errors call the table `what`. Other columns are an error with `exactly`; else they are left out.
 
     Examples
     --------
@@ -228,17 +211,7 @@ def select_columns(table: Any, names: Sequence[str], what: str, *, exactly: bool
 
 
 def check_same_rows(tables: Mapping[str, Any]) -> None:
-    """Raise where two of these tables, or series, have as many rows with other indices; `tables` are by their names.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> X, Y = pd.DataFrame({"a": [1, 2]}, index=["mo", "tu"]), pd.Series([1, 2], index=["tu", "mo"])
-    >>> check_same_rows({"X": X, "Y": Y})
-    Traceback (most recent call last):
-        ...
-    ValueError: X and Y must hold the same rows in the same order, but row 0 is 'mo' in X and 'tu' in Y. ...
-    """
+    """Raise where two of these tables, or series, have as many rows with other indices; `tables` are by their names."""
     indexed = [(name, table.index) for name, table in tables.items() if hasattr(table, "iloc")]
     for name, index in indexed[1:]:
         first, expected = indexed[0]
@@ -254,14 +227,7 @@ def check_same_rows(tables: Mapping[str, Any]) -> None:
 
 
 def column_of(X: Any, column: str | int) -> list[Any]:
-    """The values of one column of a data frame, by its name, or of an array, by its position.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> column_of(np.array([[1.0, 2.0], [3.0, 4.0]]), -1)
-    [2.0, 4.0]
-    """
+    """The values of one column of a data frame, by its name, or of an array, by its position."""
     if hasattr(X, "columns"):
         named = {str(name): name for name in X.columns}
         if str(column) in named:
@@ -280,14 +246,6 @@ def refuse_outcomes(X: Any, names: Sequence[str], outcomes: Sequence[Any]) -> No
     """Raise where a frame holds its own outcomes: a column of an outcome's name with the outcome's values.
 
     Yesterday's price under the name of today's is a feature like others. `outcomes` has the values of each name.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> refuse_outcomes(pd.DataFrame({"price": [2.0, 3.0]}), ["price"], [[2.0, 3.0]])
-    Traceback (most recent call last):
-        ...
-    ValueError: X holds the outcome(s) price, which are not known when a decision is taken. Leave them out: ...
     """
     if not hasattr(X, "iloc") or names_of(X) is None:
         return
@@ -308,13 +266,7 @@ def refuse_outcomes(X: Any, names: Sequence[str], outcomes: Sequence[Any]) -> No
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a value of a column stands for none: None, NaN, or what pandas has for it.
-
-    Examples
-    --------
-    >>> [is_missing(value) for value in (None, float("nan"), 0.0, "")]
-    [True, True, False, False]
-    """
+    """Whether a value of a column stands for none: None, NaN, or what pandas has for it."""
     # A value that is not itself is NaN or NaT; pandas' own missing value answers neither way.
     return value is None or type(value).__name__ == "NAType" or bool(value != value)
 

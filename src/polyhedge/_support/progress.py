@@ -46,13 +46,11 @@ def progress(doing: str, is_wanted: bool = True, console: Console | None = None)
 
     Nothing is shown where nobody looks: in a file, a pipe, or where it is not wanted.
     """
-    if not is_wanted:
-        yield
-        return
-    from rich import console as rich_console
+    if is_wanted and console is None:
+        from rich import console as rich_console
 
-    console = rich_console.Console(stderr=True) if console is None else console
-    if not (console.is_terminal or console.is_jupyter):
+        console = rich_console.Console(stderr=True)
+    if not is_wanted or console is None or not (console.is_terminal or console.is_jupyter):
         yield
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn

@@ -25,33 +25,15 @@ def printable(text: str) -> str:
 
 
 def counted(n: int, what: str) -> str:
-    """How many there are of something.
-
-    Examples
-    --------
-    >>> counted(1, "row"), counted(3, "more row")
-    ('1 row', '3 more rows')
-    """
+    """How many there are of something."""
     return f"{n} {what}{'' if n == 1 else 's'}"
 
 
 def with_unit(name: str, unit: str | None) -> str:
-    """The head of a column, with the unit of what stands below it where that is known.
-
-    Examples
-    --------
-    >>> with_unit("cost", "EUR"), with_unit("cost", None)
-    ('cost [EUR]', 'cost')
-    """
+    """The head of a column, with the unit of what stands below it where that is known."""
     return f"{name} [{unit}]" if unit else name
 
 
 def amount(number: object, unit: str | None) -> str:
-    """A number in words, with its unit where that is known.
-
-    Examples
-    --------
-    >>> amount("3 ± 0.1", "EUR"), amount(3, "")
-    ('3 ± 0.1 EUR', '3')
-    """
+    """A number in words, with its unit where that is known."""
     return f"{number} {unit}" if unit else str(number)

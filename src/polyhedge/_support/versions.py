@@ -7,13 +7,7 @@ from importlib import metadata
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
-    """The version of each package that is installed, in the order asked for.
-
-    Examples
-    --------
-    >>> list(versions(["polyhedge", "numpy", "no-such-package"]))
-    ['polyhedge', 'numpy']
-    """
+    """The version of each package that is installed, in the order asked for."""
     from polyhedge import __version__  # here, because polyhedge imports this module first
 
     installed = {}

@@ -269,11 +269,6 @@ class TimeSplit:
         Parameters
         ----------
         X, n, groups : as in `parts`.
-
-        Examples
-        --------
-        >>> TimeSplit(gap=1).halves(None, 6)
-        (array([0, 1]), array([3, 4, 5]))
         """
         times = self.clock(X, n)
         halves = partition_rows(n, HALVES, groups=groups, times=times)
@@ -413,13 +408,7 @@ def _in_utc(time: Any) -> Any:
 
 
 def as_span(amount: Any, times: NDArray[Any], name: str) -> Any:
-    """A length of time, to be added to these times: a number, or a duration where they are dates.
-
-    Examples
-    --------
-    >>> as_span("7D", np.array(["2024-05-01"], dtype="datetime64[us]"), "gap") == np.timedelta64(7, "D")
-    np.True_
-    """
+    """A length of time, to be added to these times: a number, or a duration where they are dates."""
     if times.dtype.kind == "M":
         return _duration(amount, name)
     if not _is_number(amount) or not 0 <= amount < math.inf:
@@ -472,13 +461,7 @@ def _is_number(amount: Any) -> bool:
 
 
 def last_times(groups: ArrayLike, times: NDArray[Any]) -> NDArray[Any]:
-    """The time (n,) of the last row of each row's group.
-
-    Examples
-    --------
-    >>> last_times(["a", "b", "a"], np.array([1.0, 2.0, 3.0]))
-    array([3., 2., 3.])
-    """
+    """The time (n,) of the last row of each row's group."""
     values, code = np.unique(times, return_inverse=True)
     return np.asarray(values[_last(_codes(groups, len(times), "groups"), code)])
 
@@ -527,18 +510,9 @@ def _check_shares(given: Sequence[float], n_parts: int) -> NDArray[np.float64]:
 
 
 def as_indices(values: ArrayLike, n_rows: int | None = None, *, name: str = "indices") -> IndexArray:
-    """Row numbers, given as integers without repetition or as a boolean mask, as a new checked integer array.
+    """Row numbers, given by `values` without repetition or as a mask, as a new integer array checked against `n_rows`.
 
-    Parameters
-    ----------
-    values : array-like of int or bool, shape (n_selected,) or (n_rows,)
-    n_rows : number of rows that may be addressed.
-    name : what the error messages call the argument.
-
-    Examples
-    --------
-    >>> as_indices([False, True, True])
-    array([1, 2])
+    Errors call the argument `name`.
     """
     array = np.asarray(values)
     if array.ndim != 1:
@@ -594,14 +568,7 @@ def fold_of(n: int, n_folds: int, groups: Any = None) -> IndexArray:
 
 
 def take_rows(X: Any, indices: ArrayLike) -> Any:
-    """The rows of `X`, an array, a data frame or a sequence, at these `indices`, as the same kind of object.
-
-    Examples
-    --------
-    >>> take_rows(np.array([[1.0], [2.0], [3.0]]), [2, 0])
-    array([[3.],
-           [1.]])
-    """
+    """The rows of `X`, an array, a data frame or a sequence, at these `indices`, as the same kind of object."""
     rows = as_indices(indices)
     if hasattr(X, "iloc"):
         return X.iloc[rows]
@@ -612,12 +579,6 @@ def equal_rows(frame: Any) -> tuple[IndexArray, int]:
     """A number (n,) for each distinct row of a pandas frame, and how many rows are equal to an earlier one.
 
     Copies in two parts make a model look better than it is: pass the numbers as `groups` to `RobustDecider.fit`.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> equal_rows(pd.DataFrame({"load": [1.0, 2.0, 1.0], "town": ["Ulm", None, "Ulm"]}))
-    (array([0, 1, 0]), 1)
     """
     numbers = np.asarray(frame.groupby(list(frame.columns), dropna=False, sort=False).ngroup(), dtype=np.intp)
     return numbers, len(numbers) - len(np.unique(numbers))

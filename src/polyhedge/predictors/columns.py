@@ -25,7 +25,6 @@ __all__ = [
     "choose_columns",
     "features_of",
     "number_columns",
-    "oddities",
     "outcomes_of",
     "part_of",
     "read_features",
@@ -136,14 +135,7 @@ class Column:
 @stored("schema")
 @dataclass(frozen=True)
 class Schema:
-    """Features and outcomes of a history; new rows are read by it.
-
-    Examples
-    --------
-    >>> schema = Schema((Column("load", "number", low=1.0, high=2.0),), ("cost",))
-    >>> schema.feature_names
-    ('load',)
-    """
+    """Features and outcomes of a history; new rows are read by it."""
 
     features: tuple[Column, ...]
     outcomes: tuple[str, ...]
@@ -158,12 +150,6 @@ class Schema:
         """Names of the columns that the features are made of."""
         return tuple(dict.fromkeys(column.source or column.name for column in self.features))
 
-    def check_columns(self, table: Table) -> None:
-        """Raise where a table has neither a feature nor the dates that it is a part of."""
-        there = set(table.frame.columns)
-        absent = [column.source or column.name for column in self.features if column.name not in there]
-        table.check_columns(list(dict.fromkeys(absent)))
-
 
 # Which columns are features
 
@@ -176,15 +162,10 @@ def choose_columns(
     categorical: Sequence[str] = (),
     set_aside: Sequence[str] = (),
 ) -> tuple[Schema, tuple[str, ...]]:
-    """Find out the features and their kinds; also return what a reader should know about the choice.
+    """The features of a history and their kinds, and what a reader should know about the choice.
 
-    Parameters
-    ----------
-    table : the history.
-    outcomes : names of the outcome columns.
-    features : names of the features; by default all columns that are neither outcomes nor `set_aside`.
-    categorical : features that are categories although they look like numbers.
-    set_aside : columns with another role, such as the time; features only where named in `features`.
+    By default `features` are all columns that are neither outcomes nor `set_aside` for another role, such as the time.
+    Those that are `categorical` are categories although they look like numbers.
     """
     if not outcomes:
         raise ValueError("Name at least one outcome column with --outcomes.")
@@ -304,12 +285,6 @@ def reads_columns(X: Any) -> bool:
     """Whether columns of X have to be read: those of a data frame that holds more than numbers, or gaps.
 
     So do columns that names do not tell apart, and they are refused; a frame of numbers is like an array.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> [reads_columns(X) for X in (pd.DataFrame({"a": [1.0]}), pd.DataFrame({"a": [None]}), np.eye(2))]
-    [False, True, False]
     """
     if not hasattr(X, "select_dtypes"):
         return False
@@ -338,17 +313,15 @@ def as_table(X: Any, known: Sequence[str] = ()) -> Table:
 
 
 def features_of(table: Table, schema: Schema) -> tuple[Any, Labels, Labels]:
-    """The features of a table, why a row cannot be used, and what is odd about it (empty text where nothing is).
+    """The features of a table as a frame of numbers and texts, why a row cannot be used, and what is odd about it.
 
-    Returns
-    -------
-    X : pandas.DataFrame
-        Numbers as floats and categories as text.
-    reasons, notes : (n,) of str
+    The latter two are texts (n,), empty where nothing is wrong or odd.
     """
     import pandas as pd
 
-    schema.check_columns(table)
+    there = set(table.frame.columns)
+    absent = [column.source or column.name for column in schema.features if column.name not in there]
+    table.check_columns(list(dict.fromkeys(absent)))
     reasons, notes = (np.full(len(table), "", dtype=object) for _ in range(2))
     columns: dict[str, Any] = {}
     for column in schema.features:
@@ -367,11 +340,6 @@ def read_features(X: Any, schema: Schema) -> Any:
             f"{reasons[bad[0]]}. Correct or drop these rows; gaps are filled in only where rows of fit had some."
         )
     return features
-
-
-def oddities(X: Any, schema: Schema) -> Labels:
-    """What is unlike the training rows in each row; empty texts where nothing is."""
-    return features_of(as_table(X, schema.source_names), schema)[2]
 
 
 def outcomes_of(table: Table, outcomes: Sequence[str]) -> Array:
@@ -436,15 +404,7 @@ def _add(texts: Labels, row: int | np.integer[Any], text: str) -> None:
 
 
 def values_of(column: Any) -> tuple[Array, Mask]:
-    """A column as numbers, NaN where there is none, and where it holds something that is no number.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> values, is_text = values_of(pd.Series(["1.5", "abc", None]))
-    >>> values, is_text
-    (array([1.5, nan, nan]), array([False,  True, False]))
-    """
+    """A column as numbers, NaN where there is none, and where it holds something that is no number."""
     import pandas as pd
 
     if column.dtype.kind == "M":

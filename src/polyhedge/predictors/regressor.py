@@ -245,14 +245,7 @@ def _check_prediction(values: Any, X: Any, n_outcomes: int, name: str) -> Array:
 
 
 def takes_nan(predictor: Any) -> bool:
-    """Whether a predictor, as the user gave it, says that it fills in missing numbers itself.
-
-    Examples
-    --------
-    >>> from sklearn.ensemble import HistGradientBoostingRegressor
-    >>> takes_nan(HistGradientBoostingRegressor()), takes_nan(None)
-    (True, False)
-    """
+    """Whether a predictor, as the user gave it, says that it fills in missing numbers itself."""
     if hasattr(predictor, "takes_nan"):  # a predictor from a model file
         return bool(predictor.takes_nan)
     # Scikit-learn's tags of composed models do not say what their first steps can do.
@@ -270,14 +263,7 @@ def takes_nan(predictor: Any) -> bool:
 
 
 def takes_sparse(predictor: Any) -> bool:
-    """Whether a predictor, as the user gave it, says that it takes sparse matrices; a function may.
-
-    Examples
-    --------
-    >>> from sklearn.linear_model import Ridge
-    >>> takes_sparse(Ridge()), takes_sparse(None)
-    (True, False)
-    """
+    """Whether a predictor, as the user gave it, says that it takes sparse matrices; a function may."""
     tags = getattr(predictor, "__sklearn_tags__", None)
     return callable(predictor) if tags is None else bool(tags().input_tags.sparse)
 

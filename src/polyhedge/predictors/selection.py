@@ -65,8 +65,8 @@ def is_auto(predictor: Any) -> bool:
 def prepare(rows: Rows, train: Indices, outcomes: Sequence[str], seed: int, own: Any = None) -> Prepared:
     """Read rows, and choose a predictor by cross-fitting on the training rows, or take `own`, a model or a name.
 
-    Kinds of columns, their levels and the predictor come from the training rows. Other rows say only where values may
-    be missing, which decides no prediction: a gap is filled from the training rows.
+    Kinds and levels of columns come from the training rows. Other rows say only where values may be missing, which
+    decides no prediction: a gap is filled from the training rows.
     """
     X = rows.features
     named = (own, "as asked") if isinstance(own, str) and own != "auto" else None

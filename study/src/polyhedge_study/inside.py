@@ -10,7 +10,7 @@ from polyhedge._support.lazy import lazy
 
 if TYPE_CHECKING:
     # Results appear whole or not at all, and of two runs in one folder the second waits.
-    from polyhedge._support.files import append_to_file, replace_file, sole_writer
+    from polyhedge._support.files import explained, replace_file, sole_writer
 
     # Names of others must not command a terminal.
     from polyhedge._support.text import printable
@@ -32,11 +32,11 @@ __all__ = [
     "Array",
     "Indices",
     "Mask",
-    "append_to_file",
     "as_finite",
     "as_rows",
     "check_alpha",
     "check_count",
+    "explained",
     "lazy",
     "printable",
     "replace_file",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, fields
 from itertools import chain, count
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from polyhedge_study.inside import append_to_file, replace_file
+from polyhedge_study.inside import explained, replace_file
 
 __all__ = ["TidyTable", "read_rows"]
 
@@ -66,8 +67,20 @@ class TidyTable(Generic[R]):
         return aside
 
     def append(self, row: R) -> None:
-        """Add one row to a file that `write` began."""
-        append_to_file(self.path, self._text([row], header=False).encode())
+        """Add one row to a file that `write` began, to the disk; where that fails, the file is as long as before.
+
+        A kill may leave a part of the row, which has no end of line then.
+        """
+        with explained(self.path), self.path.open("r+b", buffering=0) as stream:
+            length = stream.seek(0, os.SEEK_END)
+            try:
+                left = memoryview(self._text([row], header=False).encode())
+                while left:
+                    left = left[stream.write(left) :]
+                os.fsync(stream.fileno())
+            except OSError:
+                stream.truncate(length)
+                raise
 
     def write(self, rows: Iterable[R]) -> None:
         """Replace the whole file."""
