@@ -343,14 +343,12 @@ def as_statuses(given: Any, n: int) -> NDArray[np.object_]:
         raise ValueError(f"status must be a polyhedge.Status for each of {n} rows, got shape {status.shape}.")
     if n == 0 or type(status[0]) is type(status[-1]) is Status:  # arrays are of one kind: a million need no look each
         return status
-    members = np.empty(n, dtype=object)
     try:
-        members[:] = [Status(each) for each in status]
+        return np.array([Status(each) for each in status], dtype=object)
     except ValueError as error:
         raise ValueError(
             f"status must be a polyhedge.Status for each of {n} rows, such as Status.FINISHED, got: {error}."
         ) from error
-    return members
 
 
 def all_optimal(n: int) -> NDArray[np.object_]:

@@ -47,7 +47,7 @@ from polyhedge.predictors.regressor import Predictor, as_predictor, out_of_fold,
 from polyhedge.predictors.selection import is_auto, is_made_here, prepare, takes_frame
 from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.problems.checks import check_feasible, check_outcomes, in_outcome_order, is_named, named_by
-from polyhedge.problems.parameters import layout_of, parameter_rows
+from polyhedge.problems.layout import layout_of, parameter_rows
 from polyhedge.regions import CostGuard, LearnedSet, RegionFamily, SetPolicy
 from polyhedge.robust.threads import one_blas_thread
 from polyhedge.rows import Rows, check_features, check_rows, n_rows_of

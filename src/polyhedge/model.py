@@ -32,7 +32,7 @@ from polyhedge.predictors.regressor import PredictionError
 from polyhedge.predictors.selection import is_made_here
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.checks import check_outcomes
-from polyhedge.problems.parameters import ProblemParameter, from_columns, parameter_rows
+from polyhedge.problems.layout import ProblemParameter, from_columns, parameter_rows
 from polyhedge.regions import LearnedSet, RegionFamily, Regions, Work
 from polyhedge.regions.cost_guard import within_support
 from polyhedge.regions.family import DEFAULT_WORK

@@ -14,7 +14,7 @@ import polyhedge as ph
 from polyhedge.fitting import reference_values
 from polyhedge.learners import LearnResult
 from polyhedge.problems import DecisionProblem, problem_from_data, problem_to_data
-from polyhedge.problems.parameters import parameter_rows
+from polyhedge.problems.layout import parameter_rows
 from polyhedge.robust import decide, decide_knowing
 from polyhedge.robust.counterpart import Counterpart
 from polyhedge.robust.engine.batch import decide_in_batch

@@ -14,8 +14,7 @@ from polyhedge.data import digest_rows
 from polyhedge.distributed.row_table import Parameters, decide_rows, require, table_features
 from polyhedge.model import Model
 from polyhedge.problems.checks import check_outcomes
-from polyhedge.problems.layout import order_outcomes
-from polyhedge.problems.parameters import parameter_rows
+from polyhedge.problems.layout import order_outcomes, parameter_rows
 from polyhedge.rows import Rows
 from polyhedge.solvers.options import Solver, solver_in_force
 

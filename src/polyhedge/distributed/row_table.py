@@ -16,7 +16,7 @@ from polyhedge.decisions import no_decisions
 from polyhedge.model import Model
 from polyhedge.predictors.columns import as_table, features_of
 from polyhedge.problems import DecisionProblem
-from polyhedge.problems.parameters import column_names, from_columns, with_columns
+from polyhedge.problems.layout import column_names, from_columns, with_columns
 from polyhedge.regions import Work
 from polyhedge.solvers.program import Status
 

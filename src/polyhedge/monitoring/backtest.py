@@ -24,7 +24,7 @@ from polyhedge.estimator import RobustDecider
 from polyhedge.evaluation import Proportion, RowMeasures, estimate, proportion
 from polyhedge.fitting import labels_of_groups
 from polyhedge.monitoring.monitor import one_by_one
-from polyhedge.problems.parameters import ProblemParameter, by_row, parameter_rows
+from polyhedge.problems.layout import ProblemParameter, by_row, parameter_rows
 from polyhedge.rows import Rows, labels_by, n_rows_of
 from polyhedge.solvers.options import solver_of
 

@@ -14,7 +14,7 @@ from polyhedge.planning.residual_distributions import padded
 from polyhedge.planning.risk import Cuts, JointCost, Risk, rank_of
 from polyhedge.planning.separable import Separable, separable_of
 from polyhedge.problems import DecisionProblem
-from polyhedge.problems.parameters import layout_of
+from polyhedge.problems.layout import layout_of
 from polyhedge.problems.pieces import SumOfMaxima
 from polyhedge.regions import SetRegions
 

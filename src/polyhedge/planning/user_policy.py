@@ -34,7 +34,7 @@ from polyhedge.planning.residual_distributions import (
 from polyhedge.planning.selection import Scored
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.checks import broken_by
-from polyhedge.problems.parameters import by_row
+from polyhedge.problems.layout import by_row
 from polyhedge.regions import DevelopedPolicy, PlannedDecisions
 from polyhedge.regions.family import DEFAULT_WORK, Work
 from polyhedge.solvers.program import Status

@@ -12,7 +12,7 @@ from polyhedge._support.validation import Array
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.estimator import RobustDecider
 from polyhedge.problems import DecisionProblem, Pieces
-from polyhedge.problems.parameters import by_row, parameter_rows
+from polyhedge.problems.layout import by_row, parameter_rows
 from polyhedge.robust import decide
 from polyhedge.sets import Shape
 

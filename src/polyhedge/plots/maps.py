@@ -16,7 +16,7 @@ from polyhedge.decisions import Decisions
 from polyhedge.estimator import RobustDecider
 from polyhedge.fitting import reference_values
 from polyhedge.plots.style import CYCLE, GREY, new_axes, plain, tidy
-from polyhedge.problems.parameters import by_row, parameter_rows
+from polyhedge.problems.layout import by_row, parameter_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

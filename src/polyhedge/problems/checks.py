@@ -15,8 +15,7 @@ from polyhedge._support.frames import names_of, select_columns
 from polyhedge._support.tolerances import FEASIBLE, INSIDE
 from polyhedge._support.validation import Array, Mask, as_rows
 from polyhedge.problems.formula import substitute
-from polyhedge.problems.layout import default_outcome_names
-from polyhedge.problems.parameters import layout_of, sample_values
+from polyhedge.problems.layout import default_outcome_names, layout_of, sample_values
 from polyhedge.solvers.program import Cone, ConicProgram, Status, row_kinds
 from polyhedge.solvers.solve import solve
 

@@ -26,11 +26,14 @@ from polyhedge.problems.feasible_set import FeasibleProgram, compile_feasible_pr
 from polyhedge.problems.formula import NotPortableError, in_structure, leaves_of, substitute, substitute_in
 from polyhedge.problems.layout import (
     Layout,
+    ProblemParameter,
     Source,
     check_names,
     check_units,
     default_outcome_names,
+    layout_of,
     own_decision_names,
+    parameter_rows,
 )
 from polyhedge.problems.lifted import (
     Interpolated,
@@ -42,7 +45,6 @@ from polyhedge.problems.lifted import (
     parts_at,
     split_with_parameters,
 )
-from polyhedge.problems.parameters import ProblemParameter, layout_of, parameter_rows
 from polyhedge.problems.pieces import Pieces, SumOfMaxima
 from polyhedge.problems.stored import fields_from_data, problem_to_data
 from polyhedge.problems.structure import Structure
@@ -309,7 +311,7 @@ class DecisionProblem:
     @cached_property
     def lifted(self) -> Lifted | None:
         """The problem compiled for all values of its parameters; None if there are none or it has no such form."""
-        return lift(self)
+        return lift(self) if self.parameters else None
 
     @cached_property
     def interpolated(self) -> Interpolated | None:

@@ -1,7 +1,8 @@
-"""Flat vectors of several variables, and the names of their entries in tables and reports."""
+"""Flat vectors of several variables or parameters, the names of their entries, and values that every call gives."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,8 +12,9 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 
-from polyhedge._support.frames import as_pandas, listed, names_of
-from polyhedge._support.validation import Array
+from polyhedge._support.frames import as_pandas, check_same_rows, listed, names_of
+from polyhedge._support.tolerances import INPUT
+from polyhedge._support.validation import Array, Mask, as_finite
 
 
 @dataclass(frozen=True)
@@ -192,3 +194,240 @@ def numbered_twins(names: Sequence[str]) -> list[str]:
     """The names; repeated ones get a number."""
     counts = [list(names[:i]).count(name) for i, name in enumerate(names)]
     return [name if not count else f"{name} ({count + 1})" for name, count in zip(names, counts, strict=True)]
+
+
+# Parameters: inputs of a problem, for all rows or row by row
+
+
+@dataclass(frozen=True, eq=False)
+class ProblemParameter:
+    """An input of a problem: its name, and the leaf without a value that stands for it in the formulas.
+
+    `origin` is the id of the user's own `cp.Parameter`, which can serve as a key.
+    """
+
+    name: str
+    leaf: cp.Parameter
+    origin: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one value."""
+        return tuple(self.leaf.shape)
+
+    @classmethod
+    def standing_for(cls, own: cp.Parameter, name: str) -> ProblemParameter:
+        """The input that a user's parameter is: its shape and attributes, but never its value."""
+        attributes = _set_attributes(own)
+        strange = [key for key in ("complex", "imag", "hermitian") if key in attributes]
+        if strange:
+            raise ValueError(f"The parameter {name} is {strange[0]}. Parameters of a problem must be real.")
+        return cls(name, cp.Parameter(own.shape, name=name, **attributes), own.id)
+
+    def attributes(self) -> dict[str, Any]:
+        """The attributes that are set."""
+        return _set_attributes(self.leaf)
+
+    def check(self, values: Array) -> None:
+        """Raise unless every value (n, *shape) has the parameter's attributes."""
+        bad = ~self.allows(values)
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            raise ValueError(
+                f"The parameter {self.demand_of(values[row])}{f' in row {row}' if len(values) > 1 else ''}. "
+                "Correct the value, or the attributes of the parameter."
+            )
+
+    def demand_of(self, value: Array) -> str:
+        """The attributes that it must have, and a value that has not."""
+        demands = ", ".join(
+            f"in {setting}" if key == "bounds" else f"a {key} matrix" if key in ("PSD", "NSD") else key
+            for key, setting in self.attributes().items()
+        )
+        text = " ".join(str(value.tolist()).split())
+        return f"{self.name} must be {demands}, got {text if len(text) <= 60 else f'{text[:57]}...'}"
+
+    def allows(self, values: Array) -> Mask:
+        """Whether each value (n, *shape) has the parameter's attributes."""
+        lower, upper = self._limits()
+        low, high = lower - INPUT * (1 + np.abs(lower)), upper + INPUT * (1 + np.abs(upper))
+        off = np.asarray((values < low) | (values > high))
+        if self.leaf.attributes.get("integer") or self.leaf.attributes.get("boolean"):
+            off = off | (np.abs(values - np.round(values)) > INPUT)
+        bad: Mask = np.array(off.any(axis=tuple(range(1, off.ndim))))
+        for row in range(len(values)) if self.is_matrix_kind else ():
+            try:
+                cp.Parameter(self.shape, value=values[row], **self.attributes())
+            except ValueError:
+                bad[row] = True
+        return ~bad
+
+    def sample(self, rng: np.random.Generator) -> Array:
+        """A value that the parameter may have."""
+        lower, upper = self._limits()
+        value = np.clip(0.5 + np.abs(rng.normal(size=self.shape)), lower, upper)
+        if self.leaf.attributes.get("nonpos") or self.leaf.attributes.get("neg"):
+            value = np.clip(-0.5 - np.abs(rng.normal(size=self.shape)), lower, upper)
+        if self.leaf.attributes.get("integer") or self.leaf.attributes.get("boolean"):
+            value = np.round(value)
+        if self.is_matrix_kind:
+            projected = self.leaf.project(value)
+            value = projected.toarray() if hasattr(projected, "toarray") else projected
+        return np.asarray(value, dtype=np.float64)
+
+    @property
+    def is_matrix_kind(self) -> bool:
+        """Whether it must be a matrix of some kind, such as a positive semidefinite one."""
+        return any(self.leaf.attributes.get(key) for key in ("PSD", "NSD", "symmetric", "diag", "sparsity"))
+
+    def _limits(self) -> tuple[Array, Array]:
+        lower, upper = np.full(self.shape, -np.inf), np.full(self.shape, np.inf)
+        attributes = self.leaf.attributes
+        if attributes.get("nonneg") or attributes.get("pos") or attributes.get("boolean") is True:
+            lower = np.maximum(lower, 0.0)
+        if attributes.get("nonpos") or attributes.get("neg"):
+            upper = np.minimum(upper, 0.0)
+        if attributes.get("boolean") is True:
+            upper = np.minimum(upper, 1.0)
+        if attributes.get("bounds") is not None:
+            low, high = attributes["bounds"]
+            lower, upper = np.maximum(lower, low), np.minimum(upper, high)
+        return lower, upper
+
+
+def _set_attributes(leaf: cp.Parameter) -> dict[str, Any]:
+    return {
+        key: setting
+        for key, setting in leaf.attributes.items()
+        if not (setting is None or setting is False or (isinstance(setting, (list, tuple)) and not len(setting)))
+    }
+
+
+def parameter_names(parameters: Sequence[cp.Parameter]) -> list[str]:
+    """Names of parameters: their own, p1, p2, ... if they have none."""
+    names = [own_name(parameter) or f"p{k}" for k, parameter in enumerate(parameters, start=1)]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ValueError(
+            f'Two parameters are called {twice[0]!r}. Give them different names: cp.Parameter(name="...").'
+        )
+    return names
+
+
+def sample_values(parameters: Sequence[ProblemParameter], rng: np.random.Generator) -> Array:
+    """Flat values that all parameters may have, not too special."""
+    return np.concatenate([np.zeros(0), *(parameter.sample(rng).ravel() for parameter in parameters)])
+
+
+def layout_of(parameters: Sequence[ProblemParameter]) -> Layout:
+    """The slices of parameters in a flat vector of all of them."""
+    return Layout(tuple(p.name for p in parameters), tuple(p.shape for p in parameters), len(parameters))
+
+
+def parameter_rows(
+    parameters: Sequence[ProblemParameter], given: Mapping[Any, Any] | None, n: int, frame: Any = None
+) -> Array:
+    """Values for n rows as flat vectors (n, size), from one value or one value a row of each parameter.
+
+    Parameters
+    ----------
+    parameters : of the problem.
+    given : values by name or by the user's own `cp.Parameter`; of the parameter's shape, or (n, *shape).
+    n : number of rows.
+    frame : the rows, of which columns are read as `from_columns` says.
+
+    Examples
+    --------
+    >>> stock = ProblemParameter.standing_for(cp.Parameter(name="stock", nonneg=True), "stock")
+    >>> parameter_rows([stock], {"stock": [1.0, 2.0]}, 2).tolist()
+    [[1.0], [2.0]]
+    """
+    values = from_columns(parameters, given, frame)
+    missing = [p.name for p in parameters if p.name not in values]
+    if missing:
+        first = missing[0]
+        raise ValueError(
+            f"The problem has the parameter{'s' * (len(missing) > 1)} {', '.join(missing)} without a value. Give "
+            f'parameters={{"{first}": one value, or one for each row}} in this call, or a data frame X with a column '
+            f"{first} where the parameter has one entry, or write the problem with "
+            f"constants=[{first}] to keep the value that the cp.Parameter has at that moment."
+        )
+    rows = [np.zeros((n, 0))]
+    for parameter in parameters:
+        shape, name, value = parameter.shape, f"The parameter {parameter.name}", values[parameter.name]
+        value = value.toarray() if hasattr(value, "toarray") else value
+        array = as_finite(value, name, ndim=np.ndim(value))
+        if array.shape not in (shape, (n, *shape)):
+            raise ValueError(
+                f"{name} must have shape {shape} (one value for all rows) or {(n, *shape)} (one for each row), got "
+                f"{array.shape}."
+            )
+        each = array[None] if array.shape == shape else array
+        parameter.check(each)
+        rows.append(np.broadcast_to(each, (n, *shape)).reshape(n, math.prod(shape)))
+    return np.concatenate(rows, axis=1)
+
+
+def by_row(parameters: Sequence[ProblemParameter], values: Array) -> dict[str, Array]:
+    """Values (n, *shape) by the parameters' names, from the flat ones (n, size) that `parameter_rows` makes."""
+    columns = layout_of(parameters).columns(values)
+    return {p.name: part.reshape(len(values), *p.shape) for p, part in zip(parameters, columns, strict=True)}
+
+
+def from_columns(parameters: Sequence[ProblemParameter], given: Any, frame: Any) -> dict[str, Any]:
+    """Values by name, read where columns of the frame were named: a text, or a list of texts for several entries.
+
+    A parameter that is not given is read from the column of its name, see `with_columns`.
+    """
+    if parameters:
+        frame = as_pandas(frame)
+    known = [str(name) for name in getattr(frame, "columns", ())]
+    values = with_columns(parameters, given, known)
+    for name, value in values.items():
+        check_same_rows({"X": frame, f"parameters[{name!r}]": value})
+        columns = column_names(value)
+        missing = [column for column in columns if column not in known]
+        if missing:
+            raise ValueError(
+                f"There is no column {missing[0]!r} to take the values of a parameter from. "
+                + (
+                    f"The table has {', '.join(known)}."
+                    if known
+                    else "Names of columns need a data frame: give numbers."
+                )
+            )
+        if columns:
+            try:
+                values[name] = frame[value if isinstance(value, str) else columns].to_numpy(dtype=np.float64)
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"The column(s) {', '.join(columns)} must hold numbers: {error}.") from error
+    return values
+
+
+def with_columns(parameters: Sequence[ProblemParameter], given: Any, columns: Any) -> dict[str, Any]:
+    """What was given, by name; a parameter of one entry that was not given is the column of its name, if any."""
+    found = {p.name: [p.name] if p.shape else p.name for p in parameters if p.shape in ((), (1,)) and p.name in columns}
+    if not isinstance(given, Mapping | None):
+        raise TypeError(f'parameters must be a dictionary such as {{"stock": 3.0}}, got {type(given).__name__}.')
+    by_origin = {p.origin: p.name for p in parameters}
+    names, values = {p.name for p in parameters}, dict[str, Any]()
+    for key, value in (given or {}).items():
+        name = by_origin.get(key.id) if isinstance(key, cp.Parameter) else key
+        if name not in names:
+            shown = key.name() if isinstance(key, cp.Parameter) else key
+            raise ValueError(
+                f"The problem has no parameter {shown!r}. "
+                + (f"It has {', '.join(sorted(names))}." if names else "It has none: leave parameters out.")
+            )
+        if name in values:
+            raise ValueError(f"The parameter {name} is given twice.")
+        values[name] = value
+    return found | values
+
+
+def column_names(value: Any) -> list[str]:
+    """The columns that a value names; none if it is a number or an array."""
+    if isinstance(value, str):
+        return [value]
+    is_list = isinstance(value, (list, tuple)) and bool(value) and all(isinstance(name, str) for name in value)
+    return list(value) if is_list else []

@@ -12,8 +12,7 @@ import cvxpy as cp
 import numpy as np
 
 from polyhedge.problems.formula import FormulaBudget, FormulaFunction, NotPortableError, from_data, to_data
-from polyhedge.problems.layout import Source, check_variable_names
-from polyhedge.problems.parameters import sample_values
+from polyhedge.problems.layout import Source, check_variable_names, sample_values
 
 if TYPE_CHECKING:
     from polyhedge.problems.decision_problem import DecisionProblem

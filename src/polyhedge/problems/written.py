@@ -18,12 +18,14 @@ from polyhedge._support.validation import Array
 from polyhedge.problems.formula import in_structure, leaves_of, substitute, substitute_in, to_text
 from polyhedge.problems.layout import (
     Layout,
+    ProblemParameter,
     check_variable_names,
     declared_variables,
+    layout_of,
     numbered_twins,
     own_name,
+    parameter_names,
 )
-from polyhedge.problems.parameters import ProblemParameter, layout_of, parameter_names
 
 if TYPE_CHECKING:
     from polyhedge.problems.decision_problem import DecisionProblem

@@ -18,7 +18,7 @@ from polyhedge.decisions import Decisions, joined
 from polyhedge.learners import Spread
 from polyhedge.predictors.regressor import Predictor
 from polyhedge.problems import DecisionProblem
-from polyhedge.problems.parameters import by_row
+from polyhedge.problems.layout import by_row
 from polyhedge.regions.family import DEFAULT_WORK, RegionFamily, Regions, Work
 from polyhedge.regions.policy import PlannedDecisions, Policy
 from polyhedge.robust import decide

@@ -36,8 +36,8 @@ from polyhedge._support.validation import Array, Indices, Mask, as_rows
 from polyhedge.decisions import Decisions, all_optimal, joined
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.checks import may_be_infeasible
+from polyhedge.problems.layout import parameter_rows
 from polyhedge.problems.lifted import Lifted
-from polyhedge.problems.parameters import parameter_rows
 from polyhedge.robust.adversary import Adversary, ResidualSet
 from polyhedge.robust.counterpart import Counterpart, CounterpartSolution
 from polyhedge.robust.engine.batch import WORTH_A_POOL, BatchDecisions, Progress, decide_in_batch

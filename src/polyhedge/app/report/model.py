@@ -32,7 +32,7 @@ from polyhedge.data.splits import evenly_chosen
 from polyhedge.diagnostics import diagnostics_of_size, fresh_rows_diagnostic
 from polyhedge.estimator import RobustDecider
 from polyhedge.model import promise_of, summary_lines
-from polyhedge.problems.parameters import by_row, parameter_rows
+from polyhedge.problems.layout import by_row, parameter_rows
 from polyhedge.problems.written import formulas_by_name, units_text
 from polyhedge.rows import Rows, n_rows_of
 

@@ -328,16 +328,11 @@ class Drawing:
 
     def html(self) -> str:
         """The element itself, so that it takes the page's colours; the caption is read aloud in its place."""
-        svg = _own_names(self.svg, f"d{hashlib.sha256(self.svg.encode()).hexdigest()[:8]}-")
+        # Names inside one picture must not meet those of another on the same page.
+        own = f"d{hashlib.sha256(self.svg.encode()).hexdigest()[:8]}-"
+        svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\1{own}", self.svg)
         svg = re.sub(r"<svg ", f'<svg role="img" aria-label="{escaped(self.caption)}" ', svg, count=1)
         return f"<figure>{svg}<figcaption>{inline(self.caption)}</figcaption></figure>"
-
-
-def _own_names(svg: str, prefix: str) -> str:
-    """Names inside one picture must not meet those of another on the same page."""
-    svg = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}\1"', svg)
-    svg = re.sub(r'href="#([^"]+)"', rf'href="#{prefix}\1"', svg)
-    return re.sub(r"url\(#([^)]+)\)", rf"url(#{prefix}\1)", svg)
 
 
 @dataclass(frozen=True)
