@@ -11,6 +11,7 @@ from polyhedge._support.tolerances import SOLVED
 from polyhedge._support.validation import Array
 from polyhedge.plots.style import CYCLE, LINES, plain
 from polyhedge.sets import Polyhedron, Region, Shape
+from polyhedge.sets.halfspaces import vertices
 from polyhedge.solvers.linear import maximise_linear
 
 if TYPE_CHECKING:
@@ -164,27 +165,8 @@ def frame_of(points: Array, margin: float = 0.08) -> Frame:
 
 
 def _clip(normals: Array, offsets: Array, frame: Frame) -> Array:
-    """Corners of {p : normals p <= offsets} within the frame: a rectangle cut by one half-plane after the other."""
-    (left, bottom), (right, top) = frame
-    corners = np.array([[right, top], [left, top], [left, bottom], [right, bottom]])
-    rounding = 1e-9 * float(np.abs(corners).max())
-    for v, h in zip(normals, offsets, strict=True):
-        excess = corners @ v - h
-        # Tangents through one corner of the set must not multiply it.
-        corners = _cut(corners, np.where(np.abs(excess) <= rounding * np.linalg.norm(v), 0.0, excess))
-        if not len(corners):
-            break
-    return corners
-
-
-def _cut(corners: Array, excess: Array) -> Array:
-    """The part of a convex polygon where the excess is at most 0 (Sutherland and Hodgman)."""
-    if (excess <= 0).all():
-        return corners
-    kept = []
-    for a, b, at_a, at_b in zip(corners, np.roll(corners, -1, axis=0), excess, np.roll(excess, -1), strict=True):
-        if at_a <= 0:
-            kept.append(a)
-        if (at_a < 0 < at_b) or (at_b < 0 < at_a):
-            kept.append(a + (b - a) * at_a / (at_a - at_b))
-    return np.array(kept).reshape(-1, 2)
+    """Corners of {p : normals p <= offsets} within the frame, in cyclic order; none if it is empty."""
+    axes = np.eye(2)
+    corners = vertices(np.vstack([normals, axes, -axes]), np.concatenate([offsets, frame[1], -frame[0]]))
+    around = corners - corners.mean(axis=0) if len(corners) else corners
+    return corners[np.argsort(np.arctan2(around[:, 1], around[:, 0]))]
