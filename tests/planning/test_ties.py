@@ -1,6 +1,7 @@
 """Of all decisions with the least bound, the one with the least mean cost over the learning residuals is taken."""
 
 from dataclasses import replace
+from functools import cache
 from itertools import product
 
 import cvxpy as cp
@@ -118,8 +119,8 @@ def test_some_decisions_move_and_they_do_not_depend_on_company_or_threads(name):
     rows = np.arange(len(radii))[::7][:5]
     few = sets.take(rows).decide(radii[rows])
     np.testing.assert_allclose(few.flat, after.flat[rows], atol=1e-7)
-    alone = replace(sets, work=Work(n_jobs=1)).decide(radii)
-    np.testing.assert_array_equal(alone.flat, after.flat)
+    alone = replace(sets.take(rows), work=Work(n_jobs=1)).decide(radii[rows])
+    np.testing.assert_array_equal(alone.flat, few.flat)
 
 
 def test_a_decision_without_rival_stays_to_the_last_bit():
@@ -194,9 +195,16 @@ def around_demand(name: str, n: int = 70):
     return replace(sets, scales=np.where(np.arange(n) % 2, 1.2, 0.8)) if is_scaled else sets, np.full(n, 1.0)
 
 
+@cache
+def decided(name: str):
+    """Sets, radii and decisions of all rows, which several tests look at."""
+    sets, radii = around_demand(name)
+    return sets, radii, sets.decide(radii)
+
+
 def capped_grid(problem: ph.DecisionProblem) -> np.ndarray:
     """Decisions within the limits on a fine grid, among them those that use up the cap."""
-    terms, n = separable_of(problem), {2: 1200, 3: 130}[problem.n_decisions]
+    terms, n = separable_of(problem), {2: 600, 3: 70}[problem.n_decisions]
     free = [np.linspace(0.0, min(upper, terms.limit / a), n) for a, upper in zip(terms.row, terms.upper, strict=True)]
     rest = np.array(list(product(*free[:-1])))
     last = (terms.limit - rest @ terms.row[:-1]) / terms.row[-1]
@@ -216,16 +224,16 @@ def worst_cases(sets, i: int, radius: float, z: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("name", CAPPED)
 def test_no_decision_on_a_grid_with_the_same_bound_has_a_lower_mean_cost(name):
-    sets, radii = around_demand(name)
-    found, grid, n_rivals = sets.decide(radii), capped_grid(sets.problem), 0
+    sets, radii, found = decided(name)
+    grid, n_rivals = capped_grid(sets.problem), 0
     np.testing.assert_array_equal(found.cost_bound, replace(sets, ties=None).decide(radii).cost_bound)
     means = sets.ties.mean_costs(sets, found.flat)
-    for i in range(0, len(radii), 6):
+    for i in range(0, len(radii), 12):
         outcomes = sets.centers[i] + sets.scales[i] * sets.ties.points
         deviation = sets.problem.evaluate(np.tile(found.flat[i], (300, 1)), outcomes).std()
         assert worst_cases(sets, i, 1.0, found.flat[[i]])[0] <= found.cost_bound[i] + 1e-6 * deviation
         rivals = grid[worst_cases(sets, i, 1.0, grid) <= found.cost_bound[i] * (1 + 1e-9)]
-        rivals, n_rivals = rivals[:: 1 + len(rivals) // 4000], n_rivals + len(rivals)
+        rivals, n_rivals = rivals[:: 1 + len(rivals) // 1000], n_rivals + len(rivals)
         if len(rivals):
             least = sets.ties.mean_costs(sets.take(np.full(len(rivals), i)), rivals).min()
             assert means[i] <= least + 1e-3 * deviation
@@ -234,10 +242,9 @@ def test_no_decision_on_a_grid_with_the_same_bound_has_a_lower_mean_cost(name):
 
 @pytest.mark.parametrize("name", CAPPED)
 def test_a_row_decides_alone_as_in_company(name):
-    sets, radii = around_demand(name)
-    found = sets.decide(radii)
+    sets, radii, found = decided(name)
     scale = np.ptp(found.flat, axis=0).max()
-    for i in range(0, len(radii), 6):
+    for i in range(0, len(radii), 23):
         for rows in ([i], [i, (i + 1) % len(radii)]):
             own = sets.take(np.array(rows)).decide(radii[rows])
             np.testing.assert_allclose(own.flat[0], found.flat[i], rtol=0, atol=1e-6 * scale)
@@ -246,7 +253,7 @@ def test_a_row_decides_alone_as_in_company(name):
 
 @pytest.mark.parametrize("name", ["scarce", "plenty", "plenty, three, an equation", "sizes of their own, three"])
 def test_what_was_found_first_does_not_matter(name):
-    sets, radii = around_demand(name)
+    sets, radii = around_demand(name, 16)
     first = replace(sets, ties=None).decide(radii)
     known = sets.ties.broken(sets, radii, replace(first, may_tie=np.ones(len(radii), dtype=bool)))
     other = sets.ties.broken(sets, radii, replace(known, may_tie=np.ones(len(radii), dtype=bool)))
@@ -273,7 +280,7 @@ def test_one_decision_that_costs_nothing_beyond_all_demand_is_the_same_in_any_co
 @pytest.mark.parametrize(("unit", "price", "origin"), [(1e6 / 3, 1.0, 0.0), (1e-5, 1e4 / 7, 0.0), (1.0, 1.0, 1e4)])
 def test_units_and_where_zero_lies_change_no_choice_among_ties(mean, unit, price, origin):
     rng, found = np.random.default_rng(0), []
-    centers, residuals = mean + 0.7 * rng.normal(size=(40, 3)), rng.normal(size=(200, 3))
+    centers, residuals = mean + 0.7 * rng.normal(size=(12, 3)), rng.normal(size=(200, 3))
     for k, m, o in ((1.0, 1.0, 0.0), (unit, price, origin)):
         z = cp.Variable(3)
         cost = lambda z, u, m=m: m * cp.sum(cp.pos(z - u) + 4 * cp.pos(u - z))  # noqa: E731
@@ -281,7 +288,7 @@ def test_units_and_where_zero_lies_change_no_choice_among_ties(mean, unit, price
         problem = ph.DecisionProblem(decision=z, cost=cost, constraints=limits, n_outcomes=3)
         ties, shape = LeastMean.of(problem, k * residuals), Box(k * np.array([1.3, 1.7, 2.0]))
         family = LearnedSet(problem, as_predictor("precomputed", 3), shape, ties=ties)
-        decisions = family.around((centers + o) * k, centers).decide(np.ones(40))
+        decisions = family.around((centers + o) * k, centers).decide(np.ones(12))
         assert decisions.may_tie.any()
         found.append(decisions.flat / k - o)
     np.testing.assert_allclose(found[1], found[0], atol=1e-6)
