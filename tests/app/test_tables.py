@@ -398,7 +398,7 @@ def test_coverage_notably_above_the_promise_is_found_and_seldom_by_chance() -> N
 def test_coverage_since_calibration_may_be_looked_at_after_every_row() -> None:
     assert "1.000 was observed, above the promised 0.9" in diagnostics.coverage_since_diagnostic(200, 0, 0.1)[0]
     assert diagnostics.coverage_since_diagnostic(600, 60, 0.1) == []
-    misses = (np.random.default_rng(0).random((200, 300)) < 0.08).cumsum(axis=1)
+    misses = (np.random.default_rng(0).random((60, 120)) < 0.08).cumsum(axis=1)
     raised = sum(
         any(diagnostics.coverage_since_diagnostic(n + 1, int(k), 0.1) for n, k in enumerate(path)) for path in misses
     )

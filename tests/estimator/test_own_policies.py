@@ -212,10 +212,10 @@ def fill_the_room(X, parameters):
 
 
 def test_a_policy_that_takes_parameters_is_given_those_of_its_rows_and_its_bounds_hold():
-    # 6 fits of 99 calibration rows: the mean coverage of 500 fresh rows each has a standard error of .013.
+    # 4 fits of 99 calibration rows: the mean coverage of 200 fresh rows each has a standard error of .018.
     held, problem = [], room_problem()
-    for seed in range(6):
-        X, Y, given = room_rows(799, seed)
+    for seed in range(4):
+        X, Y, given = room_rows(499, seed)
         split = {"train": np.arange(100), "learn": np.arange(100, 200), "calibrate": np.arange(200, 299)}
         decider = ph.RobustDecider(problem, LinearRegression(), policy=fill_the_room, random_state=0)
         past = {name: value[:299] for name, value in given.items()}
@@ -226,4 +226,4 @@ def test_a_policy_that_takes_parameters_is_given_those_of_its_rows_and_its_bound
         np.testing.assert_allclose(decided.z, fill_the_room(X[299:], new), rtol=1e-6)
         costs = (new["price"] * decided.z).sum(axis=1) + 4 * np.maximum(Y[299:] - decided.z, 0.0).sum(axis=1)
         held.append((costs <= decided.cost_bound).mean())
-    assert 0.848 < np.mean(held) < 0.952  # four standard errors
+    assert 0.828 < np.mean(held) < 0.972  # four standard errors

@@ -61,7 +61,9 @@ WHOLE_FITS = {
 }
 
 
-@pytest.mark.parametrize("kind", WHOLE_FITS)
+@pytest.mark.parametrize(
+    "kind", ["one learner", pytest.param("the default's set", marks=pytest.mark.slow), "the default"]
+)
 def test_whole_fits_on_fresh_data_keep_the_promise_and_follow_the_beta_law(kind):
     problem, (settings, n_fits) = ph.problems.simplex_linear([-0.08, 0.0]), WHOLE_FITS[kind]
     rng = np.random.default_rng(11)

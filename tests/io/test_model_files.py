@@ -563,8 +563,8 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 """Threads that wait for each other count as work."""
 
 
-def test_two_hundred_mutated_files_raise_nothing_but_the_documented_error(tmp_path):
-    done = run_fuzzer(tmp_path, 200, 0)
+def test_sixty_mutated_files_raise_nothing_but_the_documented_error(tmp_path):
+    done = run_fuzzer(tmp_path, 60, 0)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
 
 
