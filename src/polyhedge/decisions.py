@@ -227,8 +227,8 @@ class Decisions:
 
         Parameters
         ----------
-        backend : "pandas", "polars", "pyarrow", "modin" or "cudf"; None for the kind of frame that was given, pandas
-            for arrays. Where frames have an index, it is the caller's.
+        backend : "pandas", "polars" or "pyarrow"; None for the kind of frame that was given, pandas for others. The
+            index of a pandas frame is the caller's.
 
         Examples
         --------

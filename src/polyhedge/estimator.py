@@ -18,7 +18,6 @@ from typing import Any, NoReturn, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn import get_config
 from sklearn.exceptions import NotFittedError
 
 from polyhedge._support.files import replace_file
@@ -252,9 +251,7 @@ class RobustDecider(SettingsEstimator):
         complaint = decisions.complaint()
         if complaint:
             warn(Code.NO_DECISION, complaint, stacklevel=2)
-        asked = getattr(self, "_sklearn_output_config", {}).get("transform", get_config()["transform_output"])
-        labels_of = model.labels(X, None if asked == "default" else asked)
-        return replace(decisions.noted(model.oddities(X)), labels=labels_of)
+        return replace(decisions.noted(model.oddities(X)), labels=model.labels(X))
 
     def region(self, x: Any, *, parameters: Parameters = None, labels: Labels = None) -> Region:
         """The set of outcomes that the decision at one row `x` guards against.

@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from polyhedge._support.frames import as_pandas, backend_of, from_dictionaries, names_of, row_labels, select_columns
+from polyhedge._support.frames import as_pandas, backend_of, from_dictionaries, names_of, select_columns
 from polyhedge._support.stored import stored
 from polyhedge._support.text import printable
 from polyhedge._support.validation import Array, Indices
@@ -389,11 +389,11 @@ class Model:
             return ()
         return tuple(features_of(as_table(as_pandas(X), self.schema.source_names), self.schema)[2])
 
-    def labels(self, X: Any, frame: str | None = None) -> Labels:
-        """Names of rows and columns of decisions at X; `frame` is a library, by default the one of X."""
+    def labels(self, X: Any) -> Labels:
+        """Names of rows and columns of decisions at X, and the library of its frame."""
         names = tuple(self.problem.decision_names), tuple(self.problem.outcome_names)
-        promise = held_in_words(self.radii.alpha)
-        return Labels(*names, row_labels(X), frame or backend_of(X), promise, self.problem.units or {})
+        index, promise = X.index if hasattr(X, "iloc") else None, held_in_words(self.radii.alpha)
+        return Labels(*names, index, backend_of(X), promise, self.problem.units or {})
 
     def with_radii(self, radii: Radii, digest: str) -> Self:
         """The model with other radii, and an entry for them in its audit trail."""

@@ -156,15 +156,6 @@ def test_frames_of_another_library_serve_wherever_pandas_frames_do(fitted, libra
     assert str(came) == str(own.update(X, Y, own.decide(X)))
 
 
-def test_set_output_chooses_the_library(fitted):
-    decider, X, _ = fitted
-    assert decider.decide(X).labels.frame == "pandas"
-    other = copy.copy(decider).set_output(transform="polars")
-    assert other.decide(X).labels.frame == "polars"
-    assert clone(other)._sklearn_output_config == {"transform": "polars"}
-    assert decider.decide(X).labels.frame == other.set_output(transform="default").decide(X).labels.frame == "pandas"
-
-
 @pytest.mark.needs("pyarrow")
 def test_rows_that_are_not_in_memory_are_refused(fitted):
     import pyarrow.dataset

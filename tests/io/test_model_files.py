@@ -6,7 +6,6 @@ import importlib.util
 import io
 import json
 import os
-import pickle
 import subprocess
 import sys
 import warnings
@@ -192,12 +191,6 @@ def test_types_of_ones_own_must_be_named_when_saving_and_when_loading(name, path
     assert_same(decider, ph.load(path, trusted=trusted), rows[:70], Y)
 
 
-def test_a_loaded_decider_can_be_pickled(path):
-    decider = fitted(PROBLEMS["uncertain constraints"]())
-    decider.save(path)
-    assert_same(decider, pickle.loads(pickle.dumps(ph.load(path))), Y[:3] * 0.8, Y)
-
-
 def test_a_function_as_predictor_is_not_stored(path):
     decider = fitted(predictor=lambda rows: rows[:, :2])
     with pytest.raises(ValueError, match=r"functions are not stored"):
@@ -313,12 +306,6 @@ def test_a_problem_that_cannot_travel_is_asked_for_and_recognised_by_its_digest(
         ph.load(path, problem=ph.problems.from_reference(reference))
     with pytest.raises(ph.ModelFileError, match=r"not the one the model was fitted with"):
         ph.load(path, problem=LINEAR)
-
-
-def test_a_problem_that_cannot_travel_and_has_no_source_cannot_be_saved(path):
-    problem = written(lambda z, u: u @ z + cp.lambda_sum_largest(cp.diag(z), 1))
-    with pytest.raises(ValueError, match=r"lambda_sum_largest.*not on the list.*from_reference"):
-        fitted(problem).save(path)
 
 
 def test_a_problem_from_a_python_file_travels_where_it_can(path, tmp_path):

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import polyhedge as ph
 from polyhedge.app.cli import app
 from polyhedge.io import key_fingerprint, make_keys
-from polyhedge.io.archive import digest_of, unpack
+from polyhedge.io.archive import digest_of
 
 X, Y = ph.data.make_synthetic(120, rng=np.random.default_rng(0))
 
@@ -56,11 +56,6 @@ def test_what_is_signed_is_accepted_by_the_public_key_and_decides_the_same(decid
     assert np.array_equal(twin.decide(Y[:5]).cost_bound, decider.decide(Y[:5]).cost_bound)
     several = [(keys / "stranger.pub").read_bytes(), str(keys / "team.pub")]
     assert ph.load(path, verify=several).radius_ == decider.radius_
-
-
-def test_a_signed_file_loads_without_a_key_too(decider, keys, path):
-    decider.save(path, sign=keys / "team")
-    assert ph.load(path).radius_ == decider.radius_
 
 
 def test_what_is_not_signed_is_refused_where_a_key_is_given(decider, keys, path):
@@ -176,15 +171,6 @@ def test_inspecting_says_who_can_have_made_the_file(decider, keys, path):
     info = ph.inspect_model(path, verify=keys / "team.pub")
     assert (info.signed_by, info.is_verified) == (own, True)
     assert f"who holds the key {own}, whose signature was verified" in str(info)
-
-
-def test_without_the_package_the_error_says_how_to_get_it(decider, path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives", None)
-    with pytest.raises(ImportError, match=r"pip install 'polyhedge\[sign\]'"):
-        decider.save(path, sign=b"key")
-    decider.save(path)
-    with path.open("rb") as stream:
-        assert unpack(stream)
 
 
 def test_the_commands_make_keys_sign_and_verify(keys, tmp_path):

@@ -1,13 +1,12 @@
 """Raw frames in, named frames out: what the command line does for files happens in a notebook as well."""
 
-import datetime
 import inspect
 import re
 
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import GradientBoostingRegressor
 from sklearn.linear_model import Ridge
@@ -18,7 +17,7 @@ from typer.testing import CliRunner
 
 import polyhedge as ph
 from polyhedge.app.cli import app
-from polyhedge.predictors.columns import Column, is_dates, part_values, reads_columns
+from polyhedge.predictors.columns import Column, is_dates, part_values
 from polyhedge.predictors.selection import choose_predictor, prepare
 from polyhedge.rows import Rows
 from shared import save_trusting
@@ -186,11 +185,6 @@ def test_a_value_never_seen_is_noted_and_a_new_gap_leaves_its_row_undecided(bake
         decider.decide(X.drop(columns="day"))
 
 
-def test_a_row_of_a_raw_frame_is_a_series(baked):
-    decider, (X, _) = baked
-    np.testing.assert_array_equal(decider.decide(X.iloc[2]).cost_bound, decider.decide(X.iloc[[2]]).cost_bound)
-
-
 def test_a_model_saved_in_python_decides_on_the_command_line(baked, tmp_path):
     decider, (X, _) = baked
     decider.save(tmp_path / "model.polyhedge")
@@ -205,14 +199,6 @@ def test_a_model_saved_in_python_decides_on_the_command_line(baked, tmp_path):
     np.testing.assert_allclose(written["cost_bound"], frame["cost_bound"], rtol=1e-12)
     loaded = ph.load(tmp_path / "model.polyhedge")
     np.testing.assert_array_equal(loaded.decide(X).cost_bound, frame["cost_bound"])
-
-
-def test_numbers_without_gaps_are_nothing_to_be_understood():
-    numbers = pd.DataFrame({"a": [1.0, 2.0], "b": [3, 4]})
-    assert not reads_columns(numbers)
-    assert not reads_columns(numbers.to_numpy())
-    for column in ([True, False], ["x", "y"], [1.0, None], pd.Categorical(["x", "y"]), [datetime.date(2024, 1, 1)] * 2):
-        assert reads_columns(numbers.assign(c=column))
 
 
 def bent(n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -291,22 +277,6 @@ def test_density_ratios_see_the_kinds_of_raw_rows(tmp_path):
     marginal = decider.set_params(calibration=None).recalibrate(*drawn(300, 0.2, 2)).evaluate(target, came).coverage
     assert marginal < 0.8
     assert held > 0.84
-
-
-@pytest.mark.usefixtures("unselected")
-def test_columns_that_are_no_features_are_named_before_anything_is_learned(baked):
-    X, Y = bakery(120, 2)
-    for name in ("day", "town"):  # a date becomes its parts, and a constant is left out
-        decider = clone(baked[0]).set_params(calibration=ph.calibration.ByCategory(name))
-        with pytest.raises(
-            ValueError, match=rf"{name!r}, which is no feature as it is\. Name one of day \(weekday\), .*"
-        ):
-            decider.fit(X, Y)
-        assert not hasattr(decider, "learn_result_")
-    with pytest.raises(ValueError, match="X has no column 'shops'"):
-        clone(baked[0]).set_params(calibration=ph.calibration.ByCategory("shops")).fit(X, Y)
-    months = ph.calibration.ByCategory("day (weekday)", otherwise="marginal")
-    assert "day (weekday)" in clone(baked[0]).set_params(calibration=months, alpha=0.3).fit(X, Y).promise_
 
 
 def panel(n_stores: int = 4, n_days: int = 60) -> tuple[pd.DataFrame, pd.Series]:

@@ -146,7 +146,7 @@ BUDGETS = {
     "distributed": 560,  # 600 is the aim
     "integrations": 130,
     "solvers": 2330,  # 2100 is the aim
-    "_support": 1240,  # 900 is the aim
+    "_support": 1215,  # 900 is the aim
 }
 """Lines of each package, "" being the modules at the top level: new code finds its room, or makes room."""
 

@@ -14,9 +14,8 @@ from importlib import import_module
 from numbers import Integral, Number
 from typing import Any
 
-BACKENDS = ("pandas", "polars", "pyarrow", "modin", "cudf")
-"""Libraries whose frames come out: those that narwhals knows and that keep rows in memory."""
-_INDEXED = ("pandas", "modin", "cudf")
+BACKENDS = ("pandas", "polars", "pyarrow")
+"""Libraries whose frames come out; frames of others that narwhals knows go in."""
 # Most rows are of these, and are recognised without narwhals, which takes longer to import than a row takes to decide.
 _PLAIN = ("builtins", "numpy", "scipy", "pandas")
 
@@ -30,11 +29,10 @@ def is_dask_frame(X: Any) -> bool:
 
 
 def backend_of(data: Any) -> str:
-    """The library whose frame, or column, this is; "pandas" for arrays and everything else."""
+    """The library of whose kind frames about these rows are: that of a frame, "pandas" for everything else."""
     known = _known(data)
-    if known is not None:
-        return str(known.implementation.name).lower()
-    return "pyarrow" if _root(data) == "pyarrow" else "pandas"
+    name = _root(data) if known is None else str(known.implementation.name).lower()
+    return name if name in BACKENDS else "pandas"
 
 
 def as_pandas(data: Any) -> Any:
@@ -86,13 +84,6 @@ def refuse_rows_elsewhere(data: Any) -> None:
     )
 
 
-def row_labels(data: Any) -> Any:
-    """The index of a pandas frame, or of one of its kind; None for data whose rows have no names."""
-    if _root(data) == "pandas":
-        return data.index
-    return as_pandas(data).index if backend_of(data) in _INDEXED[1:] else None
-
-
 def _root(data: Any) -> str:
     return type(data).__module__.split(".")[0]
 
@@ -130,13 +121,13 @@ def as_frame(columns: Mapping[str, Any], backend: str, index: Any = None) -> Any
     if backend not in BACKENDS:
         raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, got {backend!r}.")
     try:
-        library = import_module("modin.pandas" if backend == "modin" else backend)
+        library = import_module(backend)
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             f"A frame of {backend} was asked for, but {backend} is not installed: pip install {backend}, or ask for "
             "another one."
         ) from error
-    if backend in _INDEXED:
+    if backend == "pandas":
         return library.DataFrame(dict(columns), index=index)
     import narwhals as nw
 

@@ -1,4 +1,4 @@
-"""An estimator whose settings may be frozen dataclasses, and whose results may be frames of any library."""
+"""An estimator whose settings may be frozen dataclasses."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from html import escape
 from typing import Any, Self
 
 from sklearn.base import BaseEstimator
-
-from polyhedge._support.frames import BACKENDS
 
 __all__ = ["SettingsEstimator"]
 
@@ -67,21 +65,6 @@ class SettingsEstimator(BaseEstimator):
         super().set_params(**params)
         for name, changed in inner.items():
             setattr(self, name, replace(getattr(self, name), **changed))
-        return self
-
-    def set_output(self, *, transform: str | None = None) -> Self:
-        """The library whose frames `decide(X).to_frame()` gives: scikit-learn's convention.
-
-        Parameters
-        ----------
-        transform : "pandas", "polars", "pyarrow", "modin", "cudf" or "default", the library of X; None leaves it as it
-            is. Without a setting of its own, a decider follows `sklearn.set_config(transform_output=...)`.
-        """
-        if transform not in (None, "default", *BACKENDS):
-            names = ", ".join(map(repr, BACKENDS))
-            raise ValueError(f"transform must be one of {names}, 'default' or None, got {transform!r}.")
-        if transform is not None:
-            self._sklearn_output_config = {"transform": transform}  # scikit-learn's `clone` copies it
         return self
 
 

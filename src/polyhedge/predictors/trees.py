@@ -222,8 +222,7 @@ def _numeric_columns(X: Any) -> tuple[tuple[str, ...], Indices]:
     if not hasattr(X, "select_dtypes"):
         numbers = numbers_of(X)
         return (), np.arange(0 if numbers is None else numbers.shape[1])
-    kinds = {"include": ["number", "bool"], "exclude": ["timedelta"]}
-    columns = np.flatnonzero([X.iloc[:, [j]].select_dtypes(**kinds).shape[1] for j in range(X.shape[1])])
+    columns = np.flatnonzero([dtype.kind in "biuf" for dtype in X.dtypes])
     names = [X.columns[j] for j in columns]
     is_named = all(isinstance(name, str) for name in names) and len(set(X.columns)) == len(X.columns)
     return tuple(names) if is_named else (), columns
