@@ -378,8 +378,7 @@ def test_coverage_with_a_spread_follows_its_exact_law(decider):
 
 def test_a_stored_spread_decides_the_same(tmp_path):
     X, Y = uneven(500)
-    ridge = ph.predictors.FeatureRidge(features="all")
-    decider = ph.RobustDecider(LINEAR, ridge, learner=ScaledBox(), random_state=0)
+    decider = ph.RobustDecider(LINEAR, "smooth-ridge", learner=ScaledBox(), random_state=0)
     decider.fit(pd.DataFrame(X, columns=["a", "b", "c"]), Y)
     assert decider.spread_ is not None
     decider.save(tmp_path / "model.polyhedge")
