@@ -47,8 +47,8 @@ def decision_map(
         Its ranges make the grid, its medians (most frequent values for text) the other features, its rows the dots.
     features : two columns, by position or by name.
     show : what the colour means
-        A number: that entry of the decision. "largest": which entry is largest. "cost_bound": the bound. None:
-        the first entry where there are at most two, else the largest.
+        A number or a name: that entry of the decision. "largest": which entry is largest. "cost_bound": the bound.
+        None: the first entry where there are at most two, else the largest.
     resolution : points of the grid along each feature.
     parameters : values of the problem's parameters at the rows of X, as in `RobustDecider.decide`; the map is drawn
         at typical ones, see `RobustDecider.fit`.
@@ -142,6 +142,7 @@ def _paint(
 ) -> None:
     z = decisions.z.reshape(len(decisions), -1)
     chosen: int | str = ("largest" if z.shape[1] > 2 else 0) if show is None else show
+    chosen = names.index(chosen) if isinstance(chosen, str) and chosen in names else chosen
     shape = len(second), len(first)
     if chosen == "largest":
         decided = np.asarray(np.isfinite(z).all(axis=1))
@@ -153,9 +154,7 @@ def _paint(
     elif isinstance(chosen, int) and 0 <= chosen < z.shape[1]:
         values, label = z[:, chosen], plain(names[chosen])
     else:
-        raise ValueError(
-            f'show must be "largest", "cost_bound" or an entry of the decision (0 to {z.shape[1] - 1}), got {show!r}.'
-        )
+        raise ValueError(f'show must be "largest", "cost_bound" or one of {", ".join(names)}, got {show!r}.')
     finite = np.where(np.isfinite(values), values, np.nan)
     mesh = ax.pcolormesh(first, second, finite.reshape(shape), cmap="cividis", shading="nearest", rasterized=True)
     ax.figure.colorbar(mesh, ax=ax, label=label)

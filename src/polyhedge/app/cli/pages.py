@@ -147,8 +147,8 @@ def plot(
         elif what is Picture.CURVE:
             ax = plots.cost_coverage(decider, rows.X, rows.Y, **rows.given)
         else:
-            shown = _shown(decider, show)
-            ax = plots.decision_map(decider, rows.X, _two_features(schema, features), show=shown, **rows.given)
+            two = _two_features(schema, features)
+            ax = plots.decision_map(decider, rows.X, two, show=show or None, **rows.given)
         picture = io.BytesIO()
         ax.figure.savefig(picture, format=out.suffix[1:].lower(), dpi=160)
         pyplot.close(ax.figure)
@@ -185,12 +185,3 @@ def _two_features(schema: Schema, features: str) -> tuple[str, str]:
     if len(chosen) != 2:
         raise ValueError(f"A map needs two features, separated by a comma. Numeric ones: {', '.join(numeric)}.")
     return chosen[0], chosen[1]
-
-
-def _shown(decider: RobustDecider, show: str) -> int | str | None:
-    names = list(decider.problem_.decision_names)
-    if show in ("", "largest", "cost_bound"):
-        return show or None
-    if show not in names:
-        raise ValueError(f"--show must be largest, cost_bound or a decision ({', '.join(names)}), got {show!r}.")
-    return names.index(show)
