@@ -8,7 +8,6 @@ import cvxpy as cp
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.linear_model import LinearRegression
 
 import polyhedge as ph
 from shared import Given, ScaledBox
@@ -59,7 +58,7 @@ def guarded(request):
     make, learner, given = KINDS[request.param]
     X, Y = ph.data.make_synthetic(160, rng=np.random.default_rng(0))
     settings = {"learner": learner, "guarantee": "cost", "alpha": 0.2, "random_state": 0}
-    decider = ph.RobustDecider(make(), LinearRegression(), **settings)
+    decider = ph.RobustDecider(make(), "linear", **settings)
     with np.errstate(all="raise"):
         decider.fit(X[:120], Y[:120], parameters=given or None)
     return decider, X[120:], {"parameters": given} if given else {}

@@ -15,7 +15,6 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 from scipy import stats
-from sklearn.linear_model import LinearRegression
 from test_lying_solvers import LIES, lying
 from typer.testing import CliRunner
 
@@ -65,7 +64,7 @@ HISTORY = rows(110)
 
 @pytest.fixture(scope="module")
 def decider() -> ph.RobustDecider:
-    own = ph.RobustDecider(PROBLEM, LinearRegression(), guarantee="cost", alpha=0.2, random_state=0)
+    own = ph.RobustDecider(PROBLEM, "linear", guarantee="cost", alpha=0.2, random_state=0)
     with pytest.MonkeyPatch.context() as patch:  # a short selection: the choice is looked at elsewhere
         patch.setattr(margin_path, "helpful_distributions", lambda rows, seed: ("scaled",))
         return own.fit(*HISTORY)

@@ -30,7 +30,7 @@ from polyhedge.planning.risk import Risk
 from polyhedge.predictors.regressor import as_predictor
 from polyhedge.regions import CostGuard, GuardRegions, PlannedDecisions
 from polyhedge.regions.cost_guard import most_expensive_within
-from shared import codes
+from shared import codes, save_trusting
 
 
 def linear() -> ph.DecisionProblem:
@@ -130,8 +130,8 @@ def test_calibration_rows_choose_nothing():
 
 def test_model_file_keeps_the_policy_to_the_last_bit(fitted, tmp_path):
     decider, X, _ = fitted
-    decider.save(tmp_path / "plan.polyhedge")
-    loaded, before = ph.load(tmp_path / "plan.polyhedge"), decider.decide(X)
+    trusted = save_trusting(decider, tmp_path / "plan.polyhedge")
+    loaded, before = ph.load(tmp_path / "plan.polyhedge", trusted=trusted), decider.decide(X)
     after = loaded.decide(X)
     assert (after.flat == before.flat).all()
     assert (after.cost_bound == before.cost_bound).all()
