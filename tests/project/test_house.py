@@ -129,7 +129,7 @@ def test_no_module_is_longer_than_a_reader_keeps_in_mind() -> None:
 
 
 BUDGETS = {
-    "": 3515,  # 2900 is the aim
+    "": 3510,  # 2900 is the aim
     "data": 1220,  # 900 is the aim
     "predictors": 1700,  # 1000 is the aim
     "problems": 4485,  # 3900 is the aim
