@@ -33,7 +33,8 @@ def save_model(decider: RobustDecider, path: str | Path, **options: Any) -> None
     Notes
     -----
     `predict(frame)` of the loaded model gives `decider.decide(frame).to_frame()`: decisions, bounds, status and notes.
-    The folder holds the model file and a few lines of Python, and no pickle. Needs `pip install 'polyhedge[mlflow]'`.
+    The folder holds the model file and a few lines of Python, and no pickle. The predictor must be one that `fit`
+    makes, or "precomputed". Needs `pip install 'polyhedge[mlflow]'`.
     """
     _written(decider, lambda pyfunc, wrapped: pyfunc.save_model(path=str(path), **wrapped, **options))
 
