@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import cvxpy as cp
 import numpy as np
 import pytest
 
 from polyhedge.planning import DevelopmentRows, selection
 from polyhedge.planning.costs import PlanningProblem
 from polyhedge.planning.policies import Rule
-from polyhedge.planning.programs import least_on_segment
+from polyhedge.planning.programs import _condensed, least_on_segment
 from polyhedge.planning.residual_distributions import ResidualDistribution, fit_distribution
 from polyhedge.planning.risk import Cuts, JointCost, Risk
-from polyhedge.problems import newsvendor, simplex_newsvendor
+from polyhedge.planning.separable import separable_of
+from polyhedge.problems import DecisionProblem, newsvendor, simplex_newsvendor
+from polyhedge.solvers.solve import solve
 
 
 def rows_of(n: int = 120, *, seed: int = 0) -> DevelopmentRows:
@@ -77,3 +82,58 @@ def test_least_on_a_segment_is_exact_and_a_function_of_the_row(bend):
         assert costs[candidates == at].min() <= costs.min() + 1e-12
         alone = least_on_segment(cuts, base, np.zeros(1), np.ones(1), centers[[i]], scales[[i]])
         assert alone[0] == pytest.approx(at, abs=1e-9)
+
+
+def test_a_quadratic_cost_condensed_to_the_decision_is_the_cost():
+    rng = np.random.default_rng(1)
+    L, z = rng.normal(size=(3, 3)), cp.Variable(3, nonneg=True)
+    problem = DecisionProblem(
+        decision=z,
+        cost=lambda z, u: -u @ z + 0.5 * cp.sum_squares(L @ z - 1) + cp.sum(z),
+        constraints=[cp.sum(z) == 2, z[0] + 3 * z[1] <= 4],
+        n_outcomes=3,
+    )
+    program, columns = _condensed(problem)
+    assert len(program.c) == 3 < len(problem.feasible.program.c)
+    joint = problem.structure.maxima.base  # what is linear in the decision stands there, with the outcome
+    for point in rng.uniform(size=(4, 3)):
+        alone = 0.5 * ((L @ point - 1) ** 2).sum() + point.sum() - np.append(1.0, point) @ joint[:, 0]
+        assert program.value(point) == pytest.approx(alone)
+    for price in rng.normal(size=(4, 3)):
+        fixed, *slope = joint @ np.append(1.0, price)
+        least = solve(replace(program, c=program.c + slope, offset=program.offset + fixed))
+        asked = cp.Problem(cp.Minimize(problem.expression(z, price)), problem.constraints)
+        assert least.value == pytest.approx(asked.solve(solver=cp.CLARABEL), abs=1e-6)
+        np.testing.assert_allclose(least.x[columns], z.value, atol=1e-4)
+
+
+@pytest.mark.parametrize("level", [0.0, 0.5])
+@pytest.mark.parametrize("is_equation", [False, True])
+def test_the_price_of_a_coupling_row_is_found_among_the_steps(is_equation, level):
+    rng, d = np.random.default_rng(5), 3
+    z, weights, points = cp.Variable(d, nonneg=True), np.array([1.0, 2.0, 1.5]), rng.normal(size=(40, d))
+    row = weights @ z == 8 if is_equation else weights @ z <= 8
+    problem = DecisionProblem(
+        decision=z,
+        cost=lambda z, u: cp.sum(cp.pos(z - u)) + [3, 2, 4] @ cp.pos(u - z),
+        constraints=[row, z <= 9],
+        n_outcomes=d,
+    )
+    own = separable_of(problem)
+    assert own is not None
+    centers, scales = rng.uniform(0, 3, size=(6, d)), rng.uniform(0.5, 2, size=6)
+    found = own.least(own.tables(points, Risk(level)), centers, scales)
+    for one, center, scale in zip(found, centers, scales, strict=True):
+        u, at = center + scale * points, cp.Variable(d)
+
+        def costs(z, u=u):
+            at_all = cp.vstack([z] * len(u))
+            return cp.maximum(at_all - u, cp.multiply(np.tile([3.0, 2.0, 4.0], (len(u), 1)), u - at_all))
+
+        tails = at + cp.sum(cp.pos(costs(z) - cp.vstack([at] * len(u))), axis=0) / ((1 - level) * len(u))
+        least = cp.Problem(cp.Minimize(cp.sum(tails)), [row, z <= 9]).solve(solver=cp.HIGHS)
+        worst = np.sort(np.maximum(one - u, [3, 2, 4] * (u - one)), axis=0)[-round((1 - level) * len(u)) :]
+        # A tail's slopes are tabled between residuals: its least is missed by less than one step of them.
+        assert worst.mean(axis=0).sum() == pytest.approx(least, abs=1e-6 if level == 0 else 0.02 * least)
+        assert weights @ one <= 8 + 1e-9
+        assert not is_equation or weights @ one == pytest.approx(8)

@@ -131,12 +131,12 @@ def test_no_module_is_longer_than_a_reader_keeps_in_mind() -> None:
 BUDGETS = {
     "": 3510,  # 2900 is the aim
     "data": 1220,  # 900 is the aim
-    "predictors": 1700,  # 1000 is the aim
+    "predictors": 1705,  # 1000 is the aim
     "problems": 4485,  # 3900 is the aim
     "sets": 1365,  # 1300 is the aim
     "robust": 3540,  # 3500 is the aim
     "learners": 5060,  # 4600 is the aim
-    "planning": 4020,  # 3000 is the aim
+    "planning": 3990,  # 3000 is the aim
     "regions": 1085,  # 900 is the aim
     "calibration": 2030,  # 1900 is the aim
     "monitoring": 1400,

@@ -25,8 +25,9 @@ from polyhedge.solvers.program import ConicProgram, Scaling, row_kinds, scaled
 _NEGATIVE = 1e-9
 _OUTSIDE = 1e-8
 _SMALLEST_RATE = 1e-9
-_MOST_STEPS = 500
-"""Corners after which a row is given up; walks from the best of the fixed corners are a few steps long."""
+_MOST_STEPS, _NEW_CORNERS = 500, 100
+"""Corners after which a row is given up, and corners beyond one a row that are made for rows together: a corner that
+no other row needs takes as long as half a program."""
 _MOST_BYTES = 2**28
 """Memory for corners; beyond it they are forgotten, and found again where they are needed."""
 
@@ -143,8 +144,11 @@ class Corners:
         own = 1 + _at(np.stack([corner.value for corner in self.starts]), theta).argmin(axis=1)
         limit = -_NEGATIVE * _at(self._sizes[None], np.abs(theta))[:, 0]
         is_open = np.arange(len(theta))
+        n_known = len(self._known)
         for _ in range(_MOST_STEPS):
-            still = []
+            if not len(is_open) or len(self._known) > n_known + _NEW_CORNERS + len(theta):
+                break
+            still = [np.zeros(0, dtype=np.int64)]
             for rows in _by_corner(is_open, own):
                 corner = seen[own[rows[0]]]
                 if corner is None:
@@ -156,11 +160,8 @@ class Corners:
                         seen.append(other)
                     own[some] = number[id(other)]
                     still.append(some)
-            if not still:
-                break
             is_open = np.sort(np.concatenate(still))
-        else:
-            own[is_open] = 0
+        own[is_open] = 0
         return seen, own
 
     def _first(self, solver: LinearSolver) -> _Corner | None:

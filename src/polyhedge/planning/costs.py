@@ -8,10 +8,10 @@ from functools import cached_property
 import numpy as np
 
 from polyhedge._support.stored import stored
-from polyhedge._support.validation import Array
+from polyhedge._support.validation import Array, Indices
 from polyhedge.planning.programs import least_by_programs
 from polyhedge.planning.residual_distributions import padded
-from polyhedge.planning.risk import Cuts, JointCost, Risk, rank_of
+from polyhedge.planning.risk import Cuts, JointCost, rank_of
 from polyhedge.planning.separable import Separable, separable_of
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.layout import layout_of
@@ -28,6 +28,12 @@ def planned_level(alpha: float) -> float:
     It lies below 1 - alpha, so that the radius adds a common margin, and a little more evenly where costs are wide.
     """
     return max(1 - 2 * alpha, 0.5)
+
+
+def equal_rows(values: Array) -> list[Indices]:
+    """The rows of each distinct row of values (N, t)."""
+    _, own = np.unique(values, axis=0, return_inverse=True)
+    return [np.flatnonzero(own.ravel() == k) for k in range(int(own.max(initial=-1)) + 1)]
 
 
 @stored("planned problem")
@@ -66,6 +72,11 @@ class PlanningProblem:
         return self.has_maxima and self.separable is None
 
     @property
+    def needs_programs(self) -> bool:
+        """Whether every row needs a program: decisions lie on no segment, and the cost is not separable."""
+        return self.segment is None and self.separable is None
+
+    @property
     def is_integer(self) -> bool:
         """Whether some decisions are integers, so that a mean of two decisions is none."""
         return any(v.attributes.get("integer") or v.attributes.get("boolean") for v in self.problem.written.variables)
@@ -74,6 +85,14 @@ class PlanningProblem:
     def is_costly(self) -> bool:
         """Whether every row needs a program of its own: with integers that are not separable, or parameters."""
         return (self.is_integer and self.separable is None) or bool(self.problem.parameters)
+
+    @property
+    def is_bent(self) -> bool:
+        """Whether the programs of rows are not linear, whatever their parameters: every cut takes time there."""
+        if self.problem.parameters or self.problem.feasible.program.is_linear:
+            return False
+        own = self.problem.structure.own_cost
+        return own is None or bool(own.hessian.any())
 
     @property
     def is_coupled_sum(self) -> bool:
@@ -99,10 +118,6 @@ class PlanningProblem:
     @cached_property
     def _at_values(self) -> dict[bytes, PlanningProblem]:
         return {}
-
-    def is_tail_of_sum(self, risk: Risk) -> bool:
-        """Whether this risk is a tail that does not split into terms, although the cost does."""
-        return self.is_coupled_sum and not risk.is_mean
 
     @cached_property
     def relaxed(self) -> PlanningProblem:
@@ -166,12 +181,13 @@ class PlanningProblem:
             alone = self.alone(z, values)
             return quantile + alone, mean + alone
         quantile, mean = np.full(len(z), np.nan), np.full(len(z), np.nan)
-        for i in np.flatnonzero(np.isfinite(z).all(axis=1)):
-            row = slice(i, i + 1)
-            if self.is_by_value and (own := self.at_value(values[i])).has_maxima:
-                at = z[row], centers[row], scales[row], np.zeros((1, 0))
-                quantile[row], mean[row] = own.planned_cost(points, level, *at)
-                continue
+        there = np.asarray(np.isfinite(z).all(axis=1))
+        for rows in equal_rows(values) if self.is_by_value else ():
+            if (own := self.at_value(values[rows[0]])).has_maxima:
+                at = z[rows], centers[rows], scales[rows], np.zeros((len(rows), 0))
+                quantile[rows], mean[rows] = own.planned_cost(points, level, *at)
+                there[rows] = False
+        for i in np.flatnonzero(there):
             outcomes = centers[i] + scales[i] * points
             repeated, known = (np.tile(one, (len(points), 1)) for one in (z[i], values[i]))
             with np.errstate(invalid="ignore"):

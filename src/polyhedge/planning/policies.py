@@ -22,7 +22,7 @@ from polyhedge.data import take_rows
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.decisions import all_optimal
 from polyhedge.planning.corners import Corners
-from polyhedge.planning.costs import MOST_KEPT, PlanningProblem
+from polyhedge.planning.costs import MOST_KEPT, PlanningProblem, equal_rows
 from polyhedge.planning.programs import corners_of, least_by_programs, least_on_segment
 from polyhedge.planning.report import PolicyReport
 from polyhedge.planning.residual_distributions import (
@@ -40,15 +40,14 @@ from polyhedge.robust.threads import in_order
 from polyhedge.solvers.program import Status
 
 # How long cuts are looked for by rules that decide, and by rules that are only scored, one for each fold. On a segment
-# cuts are quick, and sharper ones are worth their time. Tails of sums have many sides, rows with parameters need a
-# program each, and every cut is a row of every quadratic or conic program.
+# cuts are quick, and sharper ones are worth their time. Rows with parameters need a program each, and every cut is a
+# row of every quadratic or conic program.
 _FOR_USE = {
     "segment": Effort(300, 15, ENOUGH),
-    "sum": Effort(60, 20, 2e-3),
     "parameters": Effort(30, 15, ENOUGH),
-    "conic": Effort(40, 10, 1e-3),
+    "bent": Effort(20, 8, 3e-3),
 }
-_TO_SCORE = {"segment": Effort(120, 15, 4e-4), "sum": Effort(30, 12, 2e-2)}
+_TO_SCORE = {"segment": Effort(120, 15, 4e-4), "bent": Effort(12, 4, 1e-2)}
 
 
 @stored("decision rule")
@@ -122,17 +121,24 @@ class Planner:
         return None if self.cuts is None else corners_of(self.problem.problem, self.cuts, self.starts)
 
     def _by_value(self, centers: Array, scales: Array, values: Array, n_jobs: int | None) -> tuple[Array, Mask]:
-        """Each row with the problem at its own values, and cuts of its own."""
+        """Rows of equal values together, with the problem at these values; each row has cuts of its own."""
 
-        def decided(i: int) -> tuple[Array, Mask]:
-            own, at, nothing = self.problem.at_value(values[i]), (centers[[i]], scales[[i]]), np.zeros((1, 0))
-            cuts = None
-            if own.has_cuts:
-                cuts = _found_cuts(own, self.rule, self.distribution, *at, nothing, Effort(1, 30, ENOUGH))
-            return Planner(own, self.rule, self.distribution, cuts).at(*at, nothing, 1)
+        def decided(rows: Indices) -> tuple[Array, Mask]:
+            own, at = self.problem.at_value(values[rows[0]]), (centers[rows], scales[rows], np.zeros((len(rows), 0)))
+            if not own.has_cuts:
+                return Planner(own, self.rule, self.distribution, None).at(*at, 1)
+            z, is_best = np.empty((len(rows), own.problem.n_decisions)), np.zeros(len(rows), dtype=bool)
+            for i in range(len(rows)):
+                one = at[0][[i]], at[1][[i]], at[2][[i]]
+                cuts = _found_cuts(own, self.rule, self.distribution, *one, Effort(1, 30, ENOUGH))
+                z[[i]], is_best[[i]] = Planner(own, self.rule, self.distribution, cuts).at(*one, 1)
+            return z, is_best
 
-        z, is_best = zip(*in_order(decided, range(len(scales)), n_jobs=n_jobs), strict=True)
-        return np.vstack(z), np.concatenate(is_best)
+        parts = equal_rows(values)
+        z, is_best = np.empty((len(values), self.problem.problem.n_decisions)), np.zeros(len(values), dtype=bool)
+        for rows, found in zip(parts, in_order(decided, parts, n_jobs=n_jobs), strict=True):
+            z[rows], is_best[rows] = found
+        return z, is_best
 
 
 def fit_planner(
@@ -151,15 +157,13 @@ def fit_planner(
     """
     if not problem.has_cuts:
         return Planner(problem, rule, distribution, None)
-    kind = "segment" if problem.segment is not None else "sum" if problem.is_tail_of_sum(rule.risk) else ""
-    if is_scored:
-        effort = _TO_SCORE.get(kind, Effort(20, 5, 5e-3))
-    else:
-        if not kind and problem.problem.parameters:
-            kind = "parameters"
-        elif not kind and not problem.problem.feasible.program.is_linear:
-            kind = "conic"
-        effort = _FOR_USE.get(kind, Effort(100, 15, ENOUGH))
+    is_kind = {
+        "segment": problem.segment is not None,
+        "parameters": bool(problem.problem.parameters),
+        "bent": problem.is_bent,
+    }
+    kind = next((kind for kind, holds in is_kind.items() if holds), "")
+    effort = _TO_SCORE.get(kind, Effort(20, 5, 5e-3)) if is_scored else _FOR_USE.get(kind, Effort(40, 10, 1e-3))
     rows = evenly_chosen(len(centers), effort.rows)
     centers, values = centers[rows], values[rows]
     scales = np.ones(len(rows))
@@ -181,18 +185,15 @@ def _found_cuts(
 ) -> Cuts:
     """Cuts of the rule's risk at rows; those of the relaxation serve integers too, and are quickly found."""
     relaxed, contexts = problem.relaxed, np.hstack([centers, values])
-    cost = JointCost(problem.joint, padded(_points(problem, distribution), values.shape[1]))
+    points = padded(_points(problem, distribution), values.shape[1])
+    cost = JointCost(problem.joint, points, problem.is_coupled_sum)
 
     def decided(cuts: Cuts, own: Indices) -> Array:
         planner = Planner(relaxed, rule, distribution, cuts, is_scored=True)
         return planner.at(centers[own], scales[own], values[own], n_jobs=1)[0]
 
-    def alone(z: Array, own: Indices) -> Array:
-        return relaxed.alone(z, values[own])
-
     first = first_cuts(cost, rule.risk, contexts, scales, problem.usual_decision)
-    inner = alone if problem.is_tail_of_sum(rule.risk) else None
-    return search_cuts(cost, rule.risk, (contexts, scales), first, effort, decided, inner)
+    return search_cuts(cost, rule.risk, (contexts, scales), first, effort, decided)
 
 
 def _points(problem: PlanningProblem, distribution: ResidualDistribution | None) -> Array:

@@ -353,7 +353,7 @@ class _PricesChange(_Fixed):
     def change(self, center: Array, scale: float) -> None:
         costs = self.prices.copy()
         costs[self.level] = 0.0
-        costs[self.columns] += self.cuts.take(np.array([0])).at(center, 0.0)[0, 1:]
+        costs[self.columns] += self.cuts.A[0, 1:] + self.cuts.C[0, 1:] @ center
         bare = self._bare(costs)
         costs = bare if self._is_far(costs, bare) else costs
         costs[self.level] = scale
@@ -397,10 +397,7 @@ class _LimitsChange(_Fixed):
         super().__init__(problem, cuts, cuts.A[:, 1:], cuts.A[:, 0])
 
     def change(self, center: Array, scale: float) -> None:
-        heights = self.cuts.A[:, 0] + scale * self.cuts.B[:, 0]
-        for j, c in enumerate(center.tolist()):
-            heights = heights + c * self.cuts.C[:, 0, j]
-        self.whole.b[self.cut_rows] = -heights
+        self.whole.b[self.cut_rows] = -(self.cuts.A[:, 0] + scale * self.cuts.B[:, 0] + self.cuts.C[:, 0] @ center)
 
 
 def least_with_cuts(program: ConicProgram, columns: Indices, G: Array, term: Indices) -> Solution:

@@ -9,14 +9,16 @@ is one convex and positively homogeneous function for *all* rows: a subgradient 
 $V_l = \sum_i q_i e_i [l\text{ is largest}]$ and $W_l = \sum_i q_i [l\text{ is largest}]$, bounds the risk
 at every other. For one piece this says that CVaR is the support function of a fixed polytope.
 
+The tail of a sum of several maxima has as many sides as all of them together, and the sum of their tails has few: it is
+what the tail would be if the worst came to all terms at once. Where a row needs a program, the latter is taken.
+
 Cuts are looked for at some rows until they miss little of the risk there. A round decides every row by the cuts so far
-and adds the cut of its decision. The tail of a sum has many sides, so that its cuts are made half-way to the best
-decision so far: half the rounds will do with ten products.
+and adds the cut of its decision.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any, NamedTuple
@@ -84,8 +86,7 @@ class Cuts:
     ----------
     A, B : (K, 1 + p)
     C : (K, 1 + p, d)
-    term : (K,) the term that each of them bounds. A mean of sums is a sum of means, whose terms are known by few cuts
-        each; a tail is one term.
+    term : (K,) the term that each of them bounds: a maximum of the cost, or the whole of it.
     """
 
     A: Array
@@ -123,18 +124,19 @@ class Cuts:
 
     def at(self, center: Array, scale: float | Array) -> Array:
         """Coefficients (K, 1 + p) of [1, z] at one row; `scale` is one number, or one (K, 1) for each cut."""
-        coefficients = self.A + scale * self.B
-        for j, c in enumerate(center.tolist()):
-            coefficients = coefficients + c * self.C[:, :, j]
-        return np.asarray(coefficients)
+        return np.asarray(self.A + scale * self.B + self.C @ center)
 
 
 @dataclass(frozen=True, eq=False)
 class JointCost:
-    """The part of the cost that mixes decision and outcome, over all points (n, d) of a distribution."""
+    """The part of the cost that mixes decision and outcome, over all points (n, d) of a distribution.
+
+    `sums_tails` says that the risk is the sum of the tails of its maxima, not the tail of their sum.
+    """
 
     total: SumOfMaxima
     points: Array
+    sums_tails: bool = False
 
     @cached_property
     def matrices(self) -> Array:
@@ -254,22 +256,25 @@ class JointCost:
         deviation = costs.std(axis=1)
         same = self._same(z, centers, scales, deviation)
         tops = [_first_on_top(own, same) for own in pieces]
-        if risk.is_mean:
+        if risk.is_mean or self.sums_tails:
             even = np.full((1, len(self.points)), 1 / len(self.points))
-            cuts = self._shares(tops, even)
-            return [
-                (high.mean(axis=1), self._cut(group, *cuts, term))
-                for term, (group, high) in enumerate(zip(self.groups, highs, strict=True))
-            ], deviation
+            terms = []
+            for term, (group, high) in enumerate(zip(self.groups, highs, strict=True)):
+                is_same_everywhere = risk.is_mean or high.shape[1] == 1
+                weights = even if is_same_everywhere else risk.weights(high, same)
+                value = high.mean(axis=1) if is_same_everywhere else np.einsum("ij,ij->i", weights, high)
+                terms.append((value, self._cut(group, *self._shares(tops, weights, [term]), term)))
+            return terms, deviation
         weights = risk.weights(costs, same)
-        total = self._cut(range(len(self.matrices)), *self._shares(tops, weights), 0)
+        total = self._cut(range(len(self.matrices)), *self._shares(tops, weights, range(len(tops))), 0)
         return [(np.einsum("ij,ij->i", weights, costs), total)], deviation
 
-    def _shares(self, tops: Sequence[Any], weights: Array) -> tuple[Array, Array]:
+    def _shares(self, tops: Sequence[Any], weights: Array, terms: Iterable[int]) -> tuple[Array, Array]:
         """The weight W (N, P) of the points at which each piece is the largest, and their weighted sum V (N, P, d)."""
         n, (n_pieces, _, d) = len(tops[0]), self.matrices.shape
         W, V = np.zeros((n, n_pieces)), np.zeros((n, n_pieces, d - 1))
-        for group, arg in zip(self.groups, tops, strict=True):
+        for term in terms:
+            group, arg = self.groups[term], tops[term]
             for k, piece in enumerate(group):
                 if piece not in self._is_there:
                     continue
@@ -307,7 +312,6 @@ def search_cuts(
     cuts: Cuts,
     effort: Effort,
     decided: Callable[[Cuts, Indices], Array],
-    alone: Callable[[Array, Indices], Array] | None = None,
 ) -> Cuts:
     """The cuts, and those that they lack at these rows.
 
@@ -318,18 +322,15 @@ def search_cuts(
     cuts : to begin with.
     effort : when it ends.
     decided : cuts and numbers of rows -> their decisions (n, p), NaN where there is none.
-    alone : decisions and numbers of rows -> the cost (n,) that no outcome enters. Where it is given, the risk has one
-        term, and cuts are made half-way to the best decision so far.
     """
     contexts, scales = rows
-    best = None if alone is None else _BestSoFar(cost, risk, contexts, scales, alone)
     is_open = np.ones(len(scales), dtype=bool)
     looked_at = np.full((len(scales), cost.matrices.shape[1] - 1), np.nan)
     for _ in range(effort.rounds):
         own = np.flatnonzero(is_open)
         z = decided(cuts, own)
         # Rows without a decision fail where they are decided; those that keep theirs have all cuts that it needs.
-        is_new = np.isfinite(z).all(axis=1) & ((z != looked_at[own]).any(axis=1) | (best is not None))
+        is_new = np.isfinite(z).all(axis=1) & (z != looked_at[own]).any(axis=1)
         own, z = own[is_new], z[is_new]
         if not len(own):
             break
@@ -339,39 +340,8 @@ def search_cuts(
         is_open[own[np.unique(np.concatenate([few.rows for few in lacking]))]] = True
         if not is_open.any():
             break
-        fresh = [few.cuts for few in lacking] if best is None else [best.inner_cuts(own, z, lacking[0])]
-        cuts = distinct_cuts(Cuts.joined([cuts, *fresh]))
+        cuts = distinct_cuts(Cuts.joined([cuts, *(few.cuts for few in lacking)]))
     return cuts
-
-
-class _BestSoFar:
-    """The best decisions of some rows so far, by a risk of one term, and cuts on the way to them."""
-
-    def __init__(
-        self, cost: JointCost, risk: Risk, contexts: Array, scales: Array, alone: Callable[[Array, Indices], Array]
-    ) -> None:
-        self.cost, self.risk, self.contexts, self.scales, self.alone = cost, risk, contexts, scales, alone
-        self.value, self.z = np.full(len(scales), np.inf), np.zeros((len(scales), cost.matrices.shape[1] - 1))
-
-    def inner_cuts(self, own: Indices, z: Array, lacking: Lacking) -> Cuts:
-        """Cuts at rows whose decisions z lack some: half-way to the best, or at z where none can be much better."""
-        total = self.alone(z, own) + lacking.values
-        self._hear(own, z, total)
-        least = total - lacking.missing
-        is_far = self.value[own] - least > lacking.allowed
-        is_inner, rows = is_far[lacking.rows], own[lacking.rows]
-        inner = rows[is_inner]
-        middle = (z[lacking.rows][is_inner] + self.z[inner]) / 2
-        at_z = lacking.cuts.take(np.flatnonzero(~is_inner))
-        if not len(inner):
-            return at_z
-        [(values, cuts)] = self.cost.cuts(middle, self.contexts[inner], self.scales[inner], self.risk)
-        self._hear(inner, middle, self.alone(middle, inner) + values)
-        return Cuts.joined([at_z, cuts])
-
-    def _hear(self, rows: Indices, z: Array, values: Array) -> None:
-        is_better = values < self.value[rows]
-        self.value[rows[is_better]], self.z[rows[is_better]] = values[is_better], z[is_better]
 
 
 def first_cuts(
@@ -422,14 +392,10 @@ class Lacking(NamedTuple):
     ----------
     rows : those that lack a cut.
     cuts : one for each of them.
-    values, missing, allowed : (N,) the term, what the cuts do not know of it, and how much of it they need not.
     """
 
     rows: Indices
     cuts: Cuts
-    values: Array
-    missing: Array
-    allowed: Array
 
 
 def lacking_cuts(
@@ -442,7 +408,7 @@ def lacking_cuts(
         known = _known(cuts.take(np.flatnonzero(cuts.term == term)), z, contexts, scales)
         allowed = np.maximum(share * deviation, CANCELLATION * np.abs(values))
         rows = np.flatnonzero(values - known > allowed)
-        lacking.append(Lacking(rows, fresh.take(rows), values, values - known, allowed))
+        lacking.append(Lacking(rows, fresh.take(rows)))
     return lacking
 
 

@@ -7,7 +7,7 @@ quantile of the excess of the cost over v, and the mean cost. Development rows o
 from __future__ import annotations
 
 import logging
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +20,7 @@ from polyhedge._support.validation import Array, Indices
 from polyhedge.calibration import attained_rank
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.planning.costs import PlanningProblem, planned_level
-from polyhedge.planning.policies import Planner, Rule, ScenarioPolicy, fit_planner, fit_rules
+from polyhedge.planning.policies import Rule, ScenarioPolicy, fit_planner, fit_rules
 from polyhedge.planning.report import CHOSEN_ONCE, DRAWN_AGAIN, Entry, PolicyReport
 from polyhedge.planning.residual_distributions import (
     DISTRIBUTIONS,
@@ -37,6 +37,8 @@ _RESAMPLINGS = 25
 """Shares of wins come in steps of 4 per cent, finer than any choice between rules."""
 _FEWEST_WINS = 2
 """A winner of one resampling is dropped: it would cost time at every row, and weigh 4 per cent."""
+_FIRST_FOLDS, _MOST_RULES = 2, 3
+"""Where every row needs a program: folds that score all rules, and rules that go on to the other folds and into use."""
 COMPLEXITY_PENALTY = 0.1
 """Share of the premium, over the square root of the number of rows, that each step of complexity must save."""
 _LOG = logging.getLogger(__name__)
@@ -68,17 +70,16 @@ def fit_policy(
     names = helpful_distributions(samples, seed)
     rules = candidates(seen, alpha, samples.values[evenly_chosen(len(samples), 5)], names)
     folds = Folds(seen, samples, rules, level, seed)
-    if seen.segment is None and seen.separable is None:
-        # Successive halving: where every row needs a program, all rules are scored on a third of the rows, and only
-        # those that win resamplings of these on the others.
-        first = _best_planned(folds.scored(rules, slice(None, None, 3)), alpha, caution)[1]
-        rules = [first[k].rule for k in _winners(first, alpha, caution, seed)]
+    if seen.needs_programs:
+        # Successive halving: all rules are scored on the last folds, and those that win resamplings there on all.
+        first = _best_planned(folds.scored(rules, _FIRST_FOLDS), alpha, caution)[1]
+        rules = [first[k].rule for k in _winners(first, alpha, caution, seed, _MOST_RULES)]
     planned_by, entries = _best_planned(folds.scored(rules), alpha, caution)
     is_single = seen.is_integer or not np.isfinite([entry.bound(alpha) for entry in entries]).all()
     if is_single:
         chosen = {first_least(penalized(entries, alpha, caution), entries[0].tie): 1}
     else:
-        chosen = _winners(entries, alpha, caution, seed)
+        chosen = _winners(entries, alpha, caution, seed, _MOST_RULES if seen.needs_programs else None)
     shares = {k: n / sum(chosen.values()) for k, n in chosen.items()}
     figures = [Entry(str(e.rule), e.bound(alpha), e.cost(), shares.get(k, 0.0)) for k, e in enumerate(entries)]
     reason = CHOSEN_ONCE if is_single else DRAWN_AGAIN
@@ -87,11 +88,13 @@ def fit_policy(
     return fit_rules(seen, own, tuple(shares.values()), rows, planned_by, level, seed, report)
 
 
-def _winners(entries: Sequence[Scored], alpha: float, caution: float, seed: int) -> dict[int, int]:
-    """The entries that win resamplings of the rows, in their order, and how many each of them wins."""
+def _winners(
+    entries: Sequence[Scored], alpha: float, caution: float, seed: int, most: int | None = None
+) -> dict[int, int]:
+    """The entries that win most resamplings of the rows, in their order, and how many each of them wins."""
     draws = resampled(len(entries[0].realised), seed)
     wins = Counter(first_least(penalized(entries, alpha, caution, own), entries[0].tie) for own in draws)
-    return {k: n for k, n in sorted(wins.items()) if n >= min(_FEWEST_WINS, max(wins.values()))}
+    return {k: n for k, n in sorted(wins.most_common(most)) if n >= min(_FEWEST_WINS, max(wins.values()))}
 
 
 def _best_planned(scored: Mapping[str, list[Scored]], alpha: float, caution: float) -> tuple[str, list[Scored]]:
@@ -119,8 +122,7 @@ def candidates(
         if not is_summed:
             return [Rule(), *(Rule(name) for name in names if name == "corrected")]
     elif problem.is_coupled_sum:
-        is_linear = not problem.is_costly and problem.problem.feasible.program.is_linear
-        levels = levels[:3] if is_linear else [0.0]
+        levels = [0.0] if problem.is_costly or problem.is_bent else levels[:3]
     elif problem.is_costly and problem.joint.groups:
         levels = levels[:3]
     return [Rule(), *(Rule(name, Risk(level)) for name in names for level in levels)]
@@ -165,8 +167,8 @@ def _mean(costs: Array) -> float:
 class Folds:
     """The folds of development rows, on which rules are scored by the distributions of the other folds.
 
-    The cost is planned by the scaled distribution, or by the corrected one. Planners and decisions are kept, so that
-    rules can be scored on some rows first.
+    The cost is planned by the scaled distribution, or by the corrected one. Decisions are kept, so that rules can be
+    scored on some folds first.
     """
 
     def __init__(
@@ -180,38 +182,35 @@ class Folds:
         self.fitted = dict(zip(names, made, strict=True))
         at = [one.at(self.folds[k][0].X, self.folds[k][0].centers) for (k, _), one in self.fitted.items()]
         self.at = dict(zip(names, at, strict=True))
-        self.planners: dict[tuple[int, Rule], Planner] = {}
-        self.decisions = defaultdict[tuple[int, Rule], dict[int, Array]](dict)
+        self.decisions: dict[tuple[int, Rule], Array] = {}
 
-    def scored(self, rules: Sequence[Rule], part: slice = slice(None)) -> dict[str, list[Scored]]:
-        """Each rule on this part of the rows of every fold, by the distribution that plans its cost."""
-        places = [np.arange(len(own))[part] for own, _ in self.folds]
-        folds = [own.take(rows) for (own, _), rows in zip(self.folds, places, strict=True)]
-        jobs = list(dict.fromkeys((k, self._simplest(k, rule)) for rule in rules for k in range(len(folds))))
+    def scored(self, rules: Sequence[Rule], most: int | None = None) -> dict[str, list[Scored]]:
+        """Each rule on the last folds, at most so many, by the distribution that plans its cost."""
+        numbers = range(len(self.folds))[-(most or 0) :]
+        jobs = list(dict.fromkeys((k, self._simplest(k, rule)) for rule in rules for k in numbers))
+        new = [job for job in jobs if job not in self.decisions]
         # On a segment these are many small steps: threads would pass the interpreter to and fro.
         n_jobs = 1 if self.problem.segment is not None else None
-        decisions: dict[tuple[int, Rule], Array] = {}
-        for job, z in zip(
-            jobs, in_order(lambda job: self._decided(job, places[job[0]]), jobs, n_jobs=n_jobs), strict=True
-        ):
-            decisions[job] = z
-            tell(_LOG, "comparing policies", len(decisions), len(jobs))
+        for done, (job, z) in enumerate(zip(new, in_order(self._decided, new, n_jobs=n_jobs), strict=True), start=1):
+            self.decisions[job] = z
+            tell(_LOG, "comparing policies", done, len(new))
 
         def planned(pair: tuple[str, tuple[int, Rule]]) -> Array:
-            by, (k, rule) = pair
-            centers, scales = (each[places[k]] for each in self.at[k, by])
-            points = self.fitted[k, by].points
-            return self.problem.planned_cost(points, self.level, decisions[k, rule], centers, scales, folds[k].values)[
-                0
-            ]
+            by, job = pair
+            at = *self.at[job[0], by], self.folds[job[0]][0].values
+            return self.problem.planned_cost(self.fitted[job[0], by].points, self.level, self.decisions[job], *at)[0]
 
         pairs = [(name, job) for name in self.planned_by for job in jobs]
         costs = dict(zip(pairs, in_order(planned, pairs), strict=True))
         entries: dict[str, list[Scored]] = {name: [] for name in self.planned_by}
         for rule in rules:
-            own = [(k, self._simplest(k, rule)) for k in range(len(folds))]
+            own = [(k, self._simplest(k, rule)) for k in numbers]
+            rows = [self.folds[k][0] for k in numbers]
             realised = np.concatenate(
-                [self.problem.evaluate(decisions[job], folds[job[0]].outcomes, folds[job[0]].values) for job in own]
+                [
+                    self.problem.evaluate(self.decisions[job], one.outcomes, one.values)
+                    for job, one in zip(own, rows, strict=True)
+                ]
             )
             for name in self.planned_by:
                 entries[name].append(Scored(rule, np.concatenate([costs[name, job] for job in own]), realised))
@@ -223,29 +222,21 @@ class Folds:
         is_same = rule.distribution == "scaled" and self.fitted[k, "scaled"].is_uniform
         return Rule("uniform", rule.risk) if is_same else rule
 
-    def _decided(self, job: tuple[int, Rule], places: Indices) -> Array:
-        """Decisions (n, p) of a rule at some rows of a fold."""
+    def _decided(self, job: tuple[int, Rule]) -> Array:
+        """Decisions (n, p) of a rule at the rows of a fold."""
         k, rule = job
         own, rest = self.folds[k]
         distribution = None if rule.distribution is None else self.fitted[k, rule.distribution]
-        known = self.decisions[job]
-        rows = np.array([i for i in places.tolist() if i not in known], dtype=np.int64)
-        if job not in self.planners:
-            # The tail of a sum has many sides: its cuts are found at the scored rows themselves.
-            cut = own if self.problem.is_tail_of_sum(rule.risk) else rest
-            at = cut.X, cut.centers, cut.values
-            self.planners[job] = fit_planner(self.problem, rule, distribution, *at, is_scored=True)
-        placed = (own.centers, np.ones(len(own))) if rule.distribution is None else self.at[k, rule.distribution]
-        z = self.planners[job].at(placed[0][rows], placed[1][rows], own.values[rows], n_jobs=1)[0]
-        known |= dict(zip(rows.tolist(), z, strict=True))
-        return np.array([known[i] for i in places.tolist()])
+        planner = fit_planner(self.problem, rule, distribution, rest.X, rest.centers, rest.values, is_scored=True)
+        at = (own.centers, np.ones(len(own))) if rule.distribution is None else self.at[k, rule.distribution]
+        return planner.at(*at, own.values, n_jobs=1)[0]
 
 
 def _chosen(problem: PlanningProblem, own: Indices) -> Indices:
     """Those rows of a fold that are scored: fewer if each needs a program, one with many cuts, or one of its own."""
-    if problem.segment is not None or problem.separable is not None:
+    if not problem.needs_programs:
         return own
-    most = 30 if problem.is_costly else 60 if problem.is_coupled_sum else 120
+    most = 30 if problem.is_costly else 40 if problem.is_bent else 60 if problem.is_coupled_sum else 80
     return own if len(own) <= most else own[evenly_chosen(len(own), most)]
 
 

@@ -93,7 +93,8 @@ def choose_predictor(schema: Schema | None, rows: Rows, random_state: int | None
     """The best of smooth ridge, ridge, forest and boosting by cross-validation, and why; `schema` is that of a table.
 
     The rows are training rows: the choice is part of the training, so it costs no guarantee. The score is the mean
-    squared error over outcomes, each in units of its variance; rows count by their weights.
+    squared error over outcomes, each in units of its variance; rows count by their weights. A candidate leaves at the
+    first fold on which an earlier one is clearly better.
 
     Examples
     --------
@@ -111,18 +112,29 @@ def choose_predictor(schema: Schema | None, rows: Rows, random_state: int | None
         return "smooth-ridge" if schema is None else "ridge", "too few training rows to compare"
     folds = KFold(n_folds, shuffle=True, random_state=random_state) if groups is None else GroupKFold(n_folds)
     X = _standardised(as_finite(rows.features, "X", ndim=2)) if schema is None else rows.features
-    Y, errors = _standardised(rows.Y[:, evenly_chosen(rows.Y.shape[1], most_outcomes)]), {}
+    Y = _standardised(rows.Y[:, evenly_chosen(rows.Y.shape[1], most_outcomes)])
     own, pairs = replace(rows, features=X), list(folds.split(Y, groups=groups))
-    for name in COMPARED:
-        predicted, recipe = np.empty(Y.shape), Recipe(name, schema, random_state)
+    weights = np.ones(len(Y)) if rows.weights is None else rows.weights
+    losses, errors = dict[str, Array](), dict[str, float]()
+    for k, name in enumerate(COMPARED, start=1):
+        losses[name], recipe = np.empty(len(Y)), Recipe(name, schema, random_state)
         for rest, fold in pairs:
             train = own.take(rest)
-            predicted[fold] = recipe.fit(train.features, Y[rest], train.weights).predict(own.take(fold).features)
-        errors[name] = float(np.average((Y - predicted) ** 2, axis=0, weights=rows.weights).mean())
-        tell(_LOG, "choosing the predictor", len(errors), len(COMPARED))
+            predicted = recipe.fit(train.features, Y[rest], train.weights).predict(own.take(fold).features)
+            losses[name][fold] = weights[fold] * ((Y[fold] - predicted) ** 2).mean(axis=1)
+            if any(_is_worse(losses[name][fold] - losses[other][fold]) for other in errors):
+                break
+        else:
+            errors[name] = float(losses[name].sum() / weights.sum())
+        tell(_LOG, "choosing the predictor", k, len(COMPARED))
     best = next(name for name in errors if errors[name] <= min(errors.values()) + TIE)
     compared = ", ".join(f"{name} {error:.3g}" for name, error in errors.items())
     return best, f"share of the variance left unexplained in cross-validation on the training rows: {compared}"
+
+
+def _is_worse(losses: Array) -> bool:
+    """Whether the losses (n,) of a fold are above those of another candidate by three standard errors."""
+    return float(losses.mean()) > 3 * float(losses.std()) / np.sqrt(len(losses)) > 0
 
 
 def _standardised(rows: Array) -> Array:

@@ -114,26 +114,23 @@ class SumOfMaxima:
 
     def merged(self) -> SumOfMaxima:
         """Merge groups that are parallel segments: c max(a, 0) + k max(-a, 0) = max(c a, -k a)."""
-        base, groups, sizes = self.base.copy(), [], []
+        groups, sizes = list[Array](), list[Array]()
         for group in self.groups:
             size = np.abs(group).max(axis=0)  # what the rounding of a step is relative to
-            if len(group) != 2:
+            step = group[-1] - group[0]
+            is_twin = (
+                len(group) == len(g) == 2 and _parallel(g, own, step, size)
+                for g, own in zip(groups, sizes, strict=True)
+            )
+            twin = next((i for i, is_one in enumerate(is_twin) if is_one), None)
+            if twin is None:
                 groups.append(group)
                 sizes.append(size)
                 continue
-            low, step = group[0], group[1] - group[0]
-            base = base + low
-            twin = next((i for i, g in enumerate(groups) if len(g) == 2 and _parallel(g, sizes[i], step, size)), None)
-            if twin is None:
-                groups.append(np.stack([np.zeros_like(step), step]))
-                sizes.append(size)
-                continue
             other = groups[twin]
-            if np.vdot(other[1] - other[0], step) < 0:
-                base, step = base + step, -step
-            groups[twin] = np.stack([other[0], other[1] + step])
+            groups[twin] = other + (group if np.vdot(other[1] - other[0], step) > 0 else group[::-1])
             sizes[twin] = np.maximum(sizes[twin], size)
-        return SumOfMaxima(base, tuple(groups))
+        return SumOfMaxima(self.base, tuple(groups))
 
     def pieces(self) -> Pieces | None:
         """The piece list, or None if it would be longer than `PIECE_LIMIT` or larger than `ENTRY_LIMIT`."""
