@@ -269,6 +269,7 @@ def test_interrupted_run_keeps_what_it_has(n, tmp_path) -> None:
     assert [row for row in again if row.job in {row.job for row in kept}] == sorted(kept, key=lambda row: row.seed)
 
 
+@pytest.mark.slow
 def test_cluster_that_does_not_answer_is_one_clear_error(monkeypatch) -> None:
     pytest.importorskip("distributed")
     monkeypatch.setattr("polyhedge_study.jobs._PATIENCE", 1)
