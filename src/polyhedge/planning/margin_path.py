@@ -22,7 +22,7 @@ from polyhedge.calibration import attained_rank
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.decisions import all_optimal
 from polyhedge.planning.costs import PlanningProblem, planned_level
-from polyhedge.planning.margins import MarginPlanner, Statuses, fit_margins, fullest_margins
+from polyhedge.planning.margins import MarginPlanner, Statuses, fit_margins
 from polyhedge.planning.report import CHOSEN_ONCE, Entry, PolicyReport
 from polyhedge.planning.residual_distributions import (
     DISTRIBUTIONS,
@@ -111,9 +111,8 @@ class MarginSteps:
     """The path at N rows.
 
     Where no decision has the margin of a step, the policy of the step before is taken, so that a path ends at the most
-    cautious decision there is; where already the first step has none, every constraint gets as much of the margin as
-    there is room for (`fullest_margins`). Programs are solved when they are asked for, and their answers kept: the
-    plan of a step does not depend on which others were asked for before.
+    cautious decision there is; before the first step stands the policy without a margin. Programs are solved when they
+    are asked for, and their answers kept: a step does not depend on which others were asked for before.
     """
 
     def __init__(
@@ -121,7 +120,6 @@ class MarginSteps:
     ) -> None:
         self.path, self.contexts, self.scales, self.values, self.n_jobs = path, contexts, scales, values, n_jobs
         self.known: dict[int, tuple[Array, Statuses]] = {}
-        self.fullest: tuple[Array, Mask, Mask] | None = None
 
     def decide(self, step: int, rows: Indices) -> PlannedDecisions:
         """The policies of some of the rows at one step."""
@@ -142,21 +140,17 @@ class MarginSteps:
         """Decisions (n, p) of some of the rows at one step, NaN where there is none without a margin, and statuses.
 
         OPTIMAL says that the decision is proven to be the best of its margin, and that there is none of a larger one up
-        to this step, by steps or by notches; REFUSED, that there is none of any margin.
+        to this step; REFUSED, that there is none of any margin.
         """
         z, left = np.full((len(rows), self.path.planner.problem.problem.n_decisions), np.nan), np.arange(len(rows))
         is_proven = np.ones(len(rows), dtype=bool)
-        for k in reversed(range(step + 1)):
+        for k in range(step, -2, -1):  # the last without a margin
             z[left], statuses = self._solved(k, rows[left])
             has_one = np.isfinite(z[left]).all(axis=1)
             is_proven[left] &= np.where(has_one, statuses == Status.OPTIMAL, statuses == Status.INFEASIBLE)
             left = left[~has_one]
             if not len(left):
                 break
-        if len(left):
-            z[left], own_proof = self._fullest(step, rows[left])
-            is_proven[left] &= own_proof
-            left = left[~np.isfinite(z[left]).all(axis=1)]
         status = all_optimal(len(rows))
         status[~is_proven] = Status.STOPPED_EARLY
         status[left], status[left[~is_proven[left]]] = Status.REFUSED, Status.FAILED
@@ -169,34 +163,10 @@ class MarginSteps:
             self.known[step] = np.full((n, p), np.nan), np.full(n, _UNKNOWN, dtype=object)
         z, status = self.known[step]
         new = rows[status[rows] == _UNKNOWN]
-        margins = np.full(len(new), self.path.margins[step])
+        margins = np.full(len(new), self.path.margins[step] if step >= 0 else 0.0)
         at = self.contexts[new], self.scales[new], margins, self.values[new]
         z[new], status[new] = self.path.planner.at(*at, n_jobs=self.n_jobs)
         return z[rows], status[rows]
-
-    def _fullest(self, step: int, rows: Indices) -> tuple[Array, Mask]:
-        """Decisions of rows without the first margin, and whether it is proven that no more caution is possible."""
-        planner, n = self.path.planner, len(self.contexts)
-        if self.fullest is None:
-            self.fullest = np.full((n, planner.n_limits), np.nan), np.ones(n, dtype=bool), np.ones(n, dtype=bool)
-        margins, is_proven, is_new = self.fullest
-        new = rows[is_new[rows]]
-        at = self._at(new)
-        margins[new], is_proven[new] = fullest_margins(planner, *at, max(self.path.margins), self.n_jobs)
-        is_new[new] = False
-        z, is_best = np.full((len(rows), planner.problem.problem.n_decisions), np.nan), is_proven[rows]
-        own = np.flatnonzero(np.isfinite(margins[rows]).all(axis=1))
-        # Cuts bound tails from below: with less margin than was possible there may seem to be no decision, if rarely.
-        for most in (self.path.margins[step], np.inf):
-            contexts, scales, values = self._at(rows[own])
-            limits = np.minimum(margins[rows[own]], most)
-            z[own], status = planner.at(contexts, scales, limits, values, n_jobs=self.n_jobs)
-            is_best[own] &= status == Status.OPTIMAL
-            own = own[~np.isfinite(z[own]).all(axis=1)]
-        return z, is_best
-
-    def _at(self, rows: Indices) -> tuple[Array, Array, Array]:
-        return self.contexts[rows], self.scales[rows], self.values[rows]
 
     def take(self, rows: Indices) -> MarginSteps:
         """The path at some of the rows."""

@@ -21,7 +21,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from polyhedge._support.stored import stored
-from polyhedge._support.validation import Array, Indices, Mask
+from polyhedge._support.validation import Array, Indices
 from polyhedge.data import take_rows
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.planning.costs import PlanningProblem
@@ -92,11 +92,6 @@ class MarginPlanner:
     def _points(self) -> Array:
         return padded(self.distribution.points - self.shift, len(self.reference) - self.distribution.points.shape[1])
 
-    @property
-    def n_limits(self) -> int:
-        """How many uncertain constraints there are."""
-        return int(self.limits.term.max()) + 1
-
     def contexts(self, X: Any, centers: Array, values: Array) -> tuple[Array, Array]:
         """[mean of the distribution, parameters] (N, d + t) and spreads (N,)."""
         centers, scales = self.distribution.at(X, centers)
@@ -105,10 +100,10 @@ class MarginPlanner:
     def at(
         self, contexts: Array, scales: Array, margins: Array, values: Array, n_jobs: int | None = None
     ) -> tuple[Array, Statuses]:
-        """Decisions (N, p) where contexts and spreads are known, with margins t, and how each was found (N,).
+        """Decisions (N, p) where contexts and spreads are known, with margins t (N,), and how each was found (N,).
 
-        Margins are (N,), or (N, R) with one for each uncertain constraint. NaN where there is no decision. A status is
-        proven: no solver is believed that a decision is the best, or that there is none.
+        NaN where there is no decision. A status is proven: no solver is believed that a decision is the best, or that
+        there is none.
         """
         parts = [slice(k, k + _PART) for k in range(0, len(contexts), _PART)]
 
@@ -125,8 +120,7 @@ class MarginPlanner:
         for context, scale, margin, value in zip(contexts, scales, margins, values, strict=True):
             if programs is None or (problem.parameters and value.tobytes() != key):
                 programs, key = _Programs(self, problem.at_values(value), value), value.tobytes()
-            spread = scale * margin if margins.ndim == 1 else (scale * margin)[self.limits.term, None]
-            decided.append(programs.decide(context, float(scale), spread))
+            decided.append(programs.decide(context, float(scale), float(scale * margin)))
         return decided
 
     def planned(self, z: Array, contexts: Array, scales: Array, values: Array) -> tuple[Array, Array, Array]:
@@ -208,7 +202,7 @@ class _Programs:
         self.is_linear = program.is_linear and not len(program.integer)
         self.solver: LinearSolver | None = None
 
-    def decide(self, context: Array, scale: float, margin: float | Array) -> tuple[Array, Status]:
+    def decide(self, context: Array, scale: float, margin: float) -> tuple[Array, Status]:
         G, H = self.planner.cuts.at(context, scale), self.planner.limits.at(context, margin)
         solution = self._linear(G, H) if self.is_linear else solve(self._program(G, H))
         if solution.status is Status.UNBOUNDED:  # of equally good decisions without end none may have the least sum
@@ -274,50 +268,3 @@ def with_limits(program: ConicProgram, feasible: FeasibleProgram, H: Array, rows
     A = sp.csr_array(sp.vstack([program.A, sp.csr_array(entries)]))
     b = np.concatenate([program.b, -H[:, 0]])
     return replace(program, A=A, b=b, cones=(*program.cones, Cone("nonneg", len(H))))
-
-
-def fullest_margins(
-    planner: MarginPlanner, contexts: Array, scales: Array, values: Array, most: float, n_jobs: int | None = None
-) -> tuple[Array, Mask]:
-    """The fullest margins (N, R) of N rows, up to `most`, and whether it is proven that there is no room for more (N,).
-
-    Margins are NaN where no decision keeps the constraints even without one.
-
-    All constraints get the same margin as far as there is room. Those that stand in the way stay there, and the others
-    go on. Margins are multiples of a notch, 1/256 of `most`; every question is one program.
-    """
-    n, n_limits, notches = len(contexts), planner.n_limits, 2**8
-    counts, is_open = np.zeros((n, n_limits), dtype=np.int64), np.ones((n, n_limits), dtype=bool)
-    is_proven = np.ones(n, dtype=bool)
-
-    def has_one(rows: Indices, tried: Indices) -> Mask:
-        margins = most * (tried / notches)
-        z, status = planner.at(contexts[rows], scales[rows], margins, values[rows], n_jobs=n_jobs)
-        has_decision = np.isfinite(z).all(axis=1)
-        is_proven[rows[~has_decision & (status != Status.INFEASIBLE)]] = False
-        return np.asarray(has_decision)
-
-    everyone = np.arange(n)
-    has_any = has_one(everyone, counts)
-    rows = everyone[has_any]
-    while len(rows):  # a round closes one constraint or more of each of its rows
-        low = np.max(counts[rows] * is_open[rows], axis=1)
-        high = np.full(len(rows), notches)
-        is_whole = has_one(rows, np.where(is_open[rows], notches, counts[rows]))
-        low[is_whole] = notches
-        while (left := np.flatnonzero(high - low > 1)).size:
-            middle = (low[left] + high[left]) // 2
-            fits = has_one(rows[left], np.where(is_open[rows[left]], middle[:, None], counts[rows[left]]))
-            low[left], high[left] = np.where(fits, middle, low[left]), np.where(fits, high[left], middle)
-        counts[rows] = np.where(is_open[rows], low[:, None], counts[rows])
-        rows = rows[~is_whole]
-        could = np.zeros((len(rows), n_limits), dtype=bool)
-        for r in range(n_limits):
-            own = np.flatnonzero(is_open[rows, r])
-            more = counts[rows[own]]
-            more[:, r] += 1
-            could[own, r] = has_one(rows[own], more)
-        stays = (could == is_open[rows]).all(axis=1)  # each can, and not all together: there is no room for all
-        is_open[rows] = could & ~stays[:, None]
-        rows = rows[is_open[rows].any(axis=1)]
-    return np.where(has_any[:, None], most * (counts / notches), np.nan), is_proven

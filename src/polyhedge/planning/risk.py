@@ -122,8 +122,8 @@ class Cuts:
         """The cuts of each term."""
         return [np.flatnonzero(self.term == k) for k in np.unique(self.term)]
 
-    def at(self, center: Array, scale: float | Array) -> Array:
-        """Coefficients (K, 1 + p) of [1, z] at one row; `scale` is one number, or one (K, 1) for each cut."""
+    def at(self, center: Array, scale: float) -> Array:
+        """Coefficients (K, 1 + p) of [1, z] at one row."""
         return np.asarray(self.A + scale * self.B + self.C @ center)
 
 

@@ -49,8 +49,8 @@ REFUSED = (
     'widen the decisions that are allowed, or use guarantee="outcome"'
 )
 _NOT_KEPT = (
-    "no policy keeps bound and uncertain constraints together, not even with as much margin as there is room for, and "
-    "no more than alpha of them may be such. Relax the constraints, bound the decision more widely or raise alpha; "
+    "no policy keeps bound and uncertain constraints together, not even the most cautious one, and no more than alpha "
+    "of them may be such. Relax the constraints, bound the decision more widely or raise alpha; "
     'guarantee="outcome" tells which constraints cannot be met, and policy= guards a decision of your own.'
 )
 
