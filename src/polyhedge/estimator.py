@@ -22,8 +22,8 @@ from sklearn.exceptions import NotFittedError
 
 from polyhedge._support.files import replace_file
 from polyhedge._support.frames import is_dask_frame
-from polyhedge._support.progress import log_lines, tell
 from polyhedge._support.progress import progress as bar
+from polyhedge._support.progress import tell
 from polyhedge._support.settings import SettingsEstimator
 from polyhedge._support.validation import Array
 from polyhedge._support.warnings import Code, warn
@@ -168,7 +168,6 @@ class RobustDecider(SettingsEstimator):
         parameters: Parameters = None,
         sample_weight: Labels = None,
         progress: bool = False,
-        verbose: bool = False,
     ) -> Self:
         """Split the rows, train the predictor, develop the policy or learn the set, and calibrate its radius.
 
@@ -189,13 +188,13 @@ class RobustDecider(SettingsEstimator):
         sample_weight : (n,) numbers, optional
             How much each row counts when the predictor is fitted, and for nothing else. Searches and pipelines hand it
             on after `decider.set_fit_request(sample_weight=True)`.
-        progress, verbose : bool
-            Whether to show a bar with the time left; whether to write the records of the log to standard error.
+        progress : bool
+            Whether to show a bar with the time left.
         """
         for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
             delattr(self, name)  # no part of an earlier fit may stay with parts of this one
         self._fit_has_begun, self._state = True, MonitoringState()
-        with log_lines(verbose), bar("fitting", progress), self._solving:
+        with bar("fitting", progress), self._solving:
             model, found = fit(self, X, Y, (train, learn, calibrate), groups, parameters, sample_weight)
         self._take_over(model)
         self._prepared_from, self.diagnostics_ = self.calibration, found

@@ -202,10 +202,6 @@ class Evaluation:
         whole = as_html(text, shown)
         if not self.groups:
             return whole
-        return whole + as_html("By group, with intervals that hold for all of them at once:", self._by_group())
-
-    def _by_group(self) -> Any:
-        """A row for each group (pandas), for a reader."""
         shares = [group.coverage for group in self.groups]
         columns: dict[str, Any] = {"n": [share.n for share in shares], "coverage": [float(share) for share in shares]}
         columns |= {"low": [share.low for share in shares], "high": [share.high for share in shares]}
@@ -214,7 +210,8 @@ class Evaluation:
             if getattr(self, name) is not None:
                 columns[with_unit(name, self.cost_unit)] = [np.nan if cost is None else float(cost) for cost in costs]
         columns["p_value"] = [group.p_value for group in self.groups]
-        return as_frame(columns, "pandas", [group.label for group in self.groups])
+        by_label = as_frame(columns, "pandas", [group.label for group in self.groups])
+        return whole + as_html("By group, with intervals that hold for all of them at once:", by_label)
 
 
 @dataclass(frozen=True)
@@ -343,6 +340,17 @@ class RowMeasures:
         """
         chosen = np.ones(len(self.inside), dtype=bool) if rows is None else rows
         held_to = chosen & self.has_bound
+        constraints: dict[str, Any] = {}
+        if self.constraint_names:
+            own, nominal = self.violations[held_to], self.nominal_violations[held_to]
+            constraints = {
+                "constraints_held": proportion(self.constraints_held[held_to], level),
+                "nominal_constraints_held": proportion((nominal == 0).all(axis=1), level),
+                "constraints": tuple(
+                    ConstraintMeasure(name, *_of_constraint(own[:, k], level), *_of_constraint(nominal[:, k], level))
+                    for k, name in enumerate(self.constraint_names)
+                ),
+            }
         return Evaluation(
             coverage=proportion(self.inside[held_to], level),
             bound_held=proportion(self.held[held_to], level),
@@ -360,21 +368,8 @@ class RowMeasures:
             n_undecided=int((~self.decided[chosen]).sum()),
             over_nominal=estimate(self.over_nominal[chosen], among=self.realised[chosen]),
             cost_unit=self.cost_unit,
-            **self._constraint_summary(held_to, level),
+            **constraints,
         )
-
-    def _constraint_summary(self, chosen: Mask, level: float) -> dict[str, Any]:
-        if not self.constraint_names:
-            return {}
-        own, nominal = self.violations[chosen], self.nominal_violations[chosen]
-        return {
-            "constraints_held": proportion(self.constraints_held[chosen], level),
-            "nominal_constraints_held": proportion((nominal == 0).all(axis=1), level),
-            "constraints": tuple(
-                ConstraintMeasure(name, *_of_constraint(own[:, k], level), *_of_constraint(nominal[:, k], level))
-                for k, name in enumerate(self.constraint_names)
-            ),
-        }
 
 
 def _of_constraint(violations: Array, level: float) -> tuple[Proportion, float]:

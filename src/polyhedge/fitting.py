@@ -117,7 +117,12 @@ def read(
     if takes_labels(settings.calibration):
         check_same_rows({"X": X, "calibration": settings.calibration.source.given})
         labels = fit_labels(settings.calibration, n)
-    X, Y, weights = _sparse_by_rows(predictor, X), as_pandas(Y), check_weights(sample_weight, n)
+    if sparse.issparse(X) and not takes_sparse(predictor):
+        is_ours = predictor is None or isinstance(predictor, str)
+        name = "The default predictor" if is_ours else f"The predictor {predictor!r}"
+        raise TypeError(f"{name} does not take sparse data, got {type(X).__name__}. Pass X.toarray(), or another one.")
+    X = X.tocsr() if sparse.issparse(X) else as_pandas(X)
+    Y, weights = as_pandas(Y), check_weights(sample_weight, n)
     if Y is None:
         raise ValueError("RobustDecider requires y to be passed, but the target y is None. Call fit(X, Y).")
     is_given = is_precomputed(predictor)
@@ -134,17 +139,6 @@ def read(
 def is_precomputed(predictor: Any) -> bool:
     """Whether X holds predictions."""
     return isinstance(predictor, str) and predictor == "precomputed"
-
-
-def _sparse_by_rows(predictor: Any, X: Any) -> Any:
-    """X as frames of pandas, and sparse matrices by rows if the predictor takes them."""
-    if not sparse.issparse(X):
-        return as_pandas(X)
-    if not takes_sparse(predictor):
-        is_ours = predictor is None or isinstance(predictor, str)
-        name = "The default predictor" if is_ours else f"The predictor {predictor!r}"
-        raise TypeError(f"{name} does not take sparse data, got {type(X).__name__}. Pass X.toarray(), or another one.")
-    return X.tocsr()
 
 
 def labels_of_groups(split: Any, groups: ArrayLike | None, X: Any, n: int) -> Any:
@@ -179,7 +173,15 @@ def split_into_parts(
     is_asked = has_clock(how) or rows.groups is not None or any(part is not None for part in parts)
     about_order = [] if is_asked else order_diagnostic(X, as_they_come=in_time(how))
     if all(part is None for part in parts):
-        split = _parts_by(how, rows, needs_training, rng)
+        how = TimeSplit() if isinstance(how, str) else how
+        if isinstance(how, TimeSplit):
+            split = how.parts(X, n, groups=rows.groups, needs_training=needs_training)
+        elif isinstance(how, GroupSplit):
+            split = how.parts(X, n, rng=rng, needs_training=needs_training)
+        elif rows.groups is not None or len(how) == 4:
+            split = partition_rows(n, dealt(how, needs_training), rng=rng, groups=rows.groups)
+        else:
+            split = split_rows(n, dealt(how, needs_training)[:3], rng=rng)
     else:
         train, learn, calibrate = parts
         if learn is None or calibrate is None or (train is None and needs_training):
@@ -202,19 +204,6 @@ def split_into_parts(
                 f"radius would be infinite. Raise alpha or the {verb} share, or bring more rows."
             )
     return split, about_order
-
-
-def _parts_by(how: Any, rows: Rows, needs_training: bool, rng: np.random.Generator) -> Split:
-    """Parts in time, by groups or at random; their training share goes to the others if nothing is trained."""
-    how, X, n = TimeSplit() if isinstance(how, str) else how, rows.features, len(rows)
-    if isinstance(how, TimeSplit):
-        return how.parts(X, n, groups=rows.groups, needs_training=needs_training)
-    if isinstance(how, GroupSplit):
-        return how.parts(X, n, rng=rng, needs_training=needs_training)
-    shares = dealt(how, needs_training)
-    if rows.groups is not None or len(how) == 4:
-        return partition_rows(n, shares, rng=rng, groups=rows.groups)
-    return split_rows(n, shares[:3], rng=rng)
 
 
 def ordered(split: Split, how: Any, X: Any) -> Split:
@@ -329,33 +318,31 @@ def _learn_set(settings: Any, problem: DecisionProblem, chosen: ChosenPredictor,
     if predictor.needs_training:
         predictor.fit(train.features, train.Y, train.weights)
     learner = Auto() if settings.learner is None else settings.learner
-    learn_rows, calibrate_rows = _roles(learner, predictor, split, train, settings.alpha), split.calibrate
-    if learn_rows is split.train:
-        calibrate_rows = np.concatenate([split.learn, split.calibrate])
+    learn_rows, calibrate_rows = split.learn, split.calibrate
+    are_enough = predictor.needs_training and len(train) >= minimum_samples(settings.alpha)
+    if are_enough and not learner.needs.learning_rows:
+        # Training rows shape the set unless their residuals are rounding. No calibration row has a say.
+        residuals = train.Y - predictor.predict(train.features)
+        if (residuals.std(axis=0) > 1e-3 * train.Y.std(axis=0)).all():
+            learn_rows, calibrate_rows = split.train, np.concatenate([split.learn, split.calibrate])
     if rows.groups is not None:
         check_groups(rows.groups[calibrate_rows], settings.alpha)
     centers = predictor.predict(rows.take(learn_rows).features)
     if predictor.needs_training and learn_rows is split.learn:
         more, more_centers = training_rows_to_learn_from(learner, chosen.make, rows, split)
         centers, learn_rows = np.vstack([more_centers, centers]), np.concatenate([more, learn_rows])
-    learned_at, reference = _at_reference(problem, rows.take(np.concatenate([split.train, split.learn])))
-    own = rows.take(learn_rows)
+    own, learned_at, reference = rows.take(learn_rows), problem, dict[str, Array]()
+    if problem.parameters and rows.parameters is not None:
+        values = reference_values(problem, rows.parameters[np.concatenate([split.train, split.learn])])
+        split_values = layout_of(problem.parameters).split(values)
+        reference = {p.name: value for p, value in zip(problem.parameters, split_values, strict=True)}
+        learned_at = problem.at_values(values)
     samples = Samples(own.Y - centers, centers, learned_at, settings.alpha)
     with one_blas_thread():
         result, spread = learn_with_spread(_Checked(learner), samples, own.features, seed=seed, groups=own.groups)
     sets = LearnedSet(problem, predictor, result.set, spread)
     ties = LeastMean.of(problem, sets.around(centers, own.features).residuals(own.Y))
     return Developed(replace(sets, ties=ties), len(learn_rows), calibrate_rows, reference, result)
-
-
-def _roles(learner: Learner, predictor: Predictor, split: Split, train: Rows, alpha: float) -> IndexArray:
-    """Rows that shape the set: training rows, if the learner needs no others and their residuals are not rounding."""
-    if learner.needs.learning_rows or not predictor.needs_training or len(train) < minimum_samples(alpha):
-        return split.learn
-    residuals = train.Y - predictor.predict(train.features)
-    # The choice looks at training rows only, so it cannot bias the calibration.
-    is_reproduced = (residuals.std(axis=0) <= 1e-3 * train.Y.std(axis=0)).any()
-    return split.learn if is_reproduced else split.train
 
 
 def training_rows_to_learn_from(
@@ -379,15 +366,6 @@ def training_rows_to_learn_from(
         return none
     chosen = evenly_chosen(len(centers), n_missing)
     return split.train[chosen], centers[chosen]
-
-
-def _at_reference(problem: DecisionProblem, rows: Rows) -> tuple[DecisionProblem, dict[str, Array]]:
-    """The problem at the parameters for which a set is learned, and these by name; no calibration row has a say."""
-    if not problem.parameters or rows.parameters is None:
-        return problem, {}
-    values = reference_values(problem, rows.parameters)
-    named = zip(problem.parameters, layout_of(problem.parameters).split(values), strict=True)
-    return problem.at_values(values), {parameter.name: value for parameter, value in named}
 
 
 def reference_values(problem: DecisionProblem, values: Array) -> Array:

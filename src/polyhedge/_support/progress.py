@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-__all__ = ["batches_of", "log_lines", "progress", "tell"]
+__all__ = ["batches_of", "progress", "tell"]
 
 _LOGGER = logging.getLogger("polyhedge")
 _PATIENCE = 1.0
@@ -62,30 +62,6 @@ def progress(doing: str, is_wanted: bool = True, console: Console | None = None)
     timer = threading.Timer(_PATIENCE, bar.start)
     timer.daemon = True
     timer.start()
-    try:
-        with _handled_by(handler):
-            yield
-    finally:
-        timer.cancel()
-        timer.join()
-        bar.stop()
-
-
-@contextmanager
-def log_lines(is_wanted: bool) -> Iterator[None]:
-    """Write what the library logs to standard error while this lasts, of each kind of work about ten lines."""
-    if not is_wanted:
-        yield
-        return
-    handler = logging.StreamHandler()
-    handler.addFilter(_Tenths())
-    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
-    with _handled_by(handler):
-        yield
-
-
-@contextmanager
-def _handled_by(handler: logging.Handler) -> Iterator[None]:
     level = _LOGGER.level
     _LOGGER.addHandler(handler)
     _LOGGER.setLevel(logging.INFO)
@@ -94,22 +70,9 @@ def _handled_by(handler: logging.Handler) -> Iterator[None]:
     finally:
         _LOGGER.setLevel(level)
         _LOGGER.removeHandler(handler)
-
-
-class _Tenths:
-    """Lets pass what is no progress, and of progress the first and the last step and each tenth of the way."""
-
-    def __init__(self) -> None:
-        self.last = ("", -1)
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a record tells more than the one before."""
-        doing, done, total = (getattr(record, name, None) for name in ("doing", "done", "total"))
-        if doing is None or done is None or not total:
-            return True
-        now = (doing, int(10 * done / total))
-        is_new, self.last = now != self.last, now
-        return is_new
+        timer.cancel()
+        timer.join()
+        bar.stop()
 
 
 class _Handler(logging.Handler):

@@ -105,11 +105,26 @@ def read_table(
     n_columns = 1 + max(first.count(candidate) for candidate in ([separator] if separator else _SEPARATORS))
     _check_size(path.name, max(text.count("\n"), 1), n_columns, max_values)
     separator = _separator(text) if separator is None else separator
-    sample = _sample(text, separator, path)
+    cannot = f"{path} cannot be read with the separator {separator!r}"
+    try:
+        sample = [row for row in islice(csv.reader(io.StringIO(text), delimiter=separator), _SAMPLE_LINES) if row]
+    except csv.Error as error:
+        raise ValueError(
+            f"{cannot}: {error}. Is a quote missing, or is it no CSV file? A value may have {MAX_TEXT} characters."
+        ) from error
     _check_header(sample, path)
-    _check_widths(sample, separator, path)
-    frame = _parse(text, separator, missing, path)
-    decimal = _decimal(sample) if decimal is None else decimal
+    widest = max(map(len, sample))
+    if widest > len(sample[0]) + 1:  # pandas would make as many columns before it compares, and forgive one
+        raise ValueError(
+            f"{cannot}: a row has {widest} values, the first line has {len(sample[0])} names. {_EVERY_ROW}"
+        )
+    frame = _parse(text, separator, missing, cannot)
+    if decimal is None:
+        cells = [cell.strip() for row in sample[1:] for cell in row]
+        commas = [cell for cell in cells if _COMMA_NUMBER.fullmatch(cell)]
+        # 1,234 alone could be a thousand; 1,5 could not.
+        is_decimal = any(len(cell.partition(",")[2]) != 3 for cell in commas)
+        decimal = "," if is_decimal and not any(_DOT_NUMBER.fullmatch(cell) for cell in cells) else "."
     if decimal not in (".", ","):
         raise ValueError(f"The decimal sign must be '.' or ',', got {decimal!r}.")
     if decimal == "," and len(frame):
@@ -170,21 +185,10 @@ def _separator(text: str) -> str:
     return max(_SEPARATORS, key=fit)
 
 
-def _sample(text: str, separator: str, path: Path) -> list[list[str]]:
-    try:
-        return list(islice(csv.reader(io.StringIO(text), delimiter=separator), _SAMPLE_LINES))
-    except csv.Error as error:
-        raise ValueError(
-            f"{path} cannot be read with the separator {separator!r}: {error}. Is a quote missing, or is it no CSV "
-            f"file? A value may have {MAX_TEXT} characters."
-        ) from error
-
-
 def _check_header(sample: list[list[str]], path: Path) -> None:
-    header = next((row for row in sample if row), [])
-    if not any(name.strip() for name in header):
+    names = [name.strip() for row in sample[:1] for name in row if name.strip()]
+    if not names:
         raise ValueError(f"{path} is empty. It needs a first line with the names of the columns, and rows below it.")
-    names = [name.strip() for name in header if name.strip()]
     twice = sorted(name for name, n in Counter(names).items() if n > 1)
     if twice:
         shown = ", ".join(map(repr, twice))[:400]
@@ -193,18 +197,7 @@ def _check_header(sample: list[list[str]], path: Path) -> None:
         raise ValueError(f"The first line of {path} holds numbers. Write the names of the columns into the first line.")
 
 
-def _check_widths(sample: list[list[str]], separator: str, path: Path) -> None:
-    """Pandas makes as many columns as the first row has values, before it compares; it may forgive one too many."""
-    rows = [row for row in sample if row]
-    widest = max(map(len, rows))
-    if widest > len(rows[0]) + 1:
-        raise ValueError(
-            f"{path} cannot be read with the separator {separator!r}: a row has {widest} values, the first line has "
-            f"{len(rows[0])} names. {_EVERY_ROW}"
-        )
-
-
-def _parse(text: str, separator: str, missing: Sequence[str], path: Path) -> Any:
+def _parse(text: str, separator: str, missing: Sequence[str], cannot: str) -> Any:
     import pandas as pd
 
     with warnings.catch_warnings():
@@ -221,9 +214,7 @@ def _parse(text: str, separator: str, missing: Sequence[str], path: Path) -> Any
             )
         except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
             reason = str(error).removeprefix("Error tokenizing data. C error: ").strip().rstrip(".")
-            raise ValueError(
-                f"{path} cannot be read with the separator {separator!r}: {reason}. {_EVERY_ROW}"
-            ) from error
+            raise ValueError(f"{cannot}: {reason}. {_EVERY_ROW}") from error
     words = {*_MISSING, *missing}
     frame = frame.apply(lambda column: column.str.strip()).rename(columns=lambda name: str(name).strip())
     frame = frame.mask(frame.isin(words))
@@ -231,14 +222,6 @@ def _parse(text: str, separator: str, missing: Sequence[str], path: Path) -> Any
         return frame
     # An apostrophe that keeps spreadsheets from running a formula is not part of the text.
     return frame.apply(lambda column: column.map(restored, na_action="ignore")).rename(columns=restored)
-
-
-def _decimal(sample: list[list[str]]) -> str:
-    cells = [cell.strip() for row in sample[1:] for cell in row]
-    commas = [cell for cell in cells if _COMMA_NUMBER.fullmatch(cell)]
-    # 1,234 alone could be a thousand; 1,5 could not.
-    is_decimal = any(len(cell.partition(",")[2]) != 3 for cell in commas)
-    return "," if is_decimal and not any(_DOT_NUMBER.fullmatch(cell) for cell in cells) else "."
 
 
 def _checked(frame: Any, path: Path, notes: list[str]) -> Table:
@@ -250,7 +233,16 @@ def _checked(frame: Any, path: Path, notes: list[str]) -> Table:
     if nameless:
         notes = [*notes, f"{path.name}: {len(nameless)} column(s) without a name were left out."]
         frame = frame.drop(columns=nameless)
-    _check_texts(frame, path.name)
+    for column in frame.columns:
+        if frame[column].dtype.kind in "OUT":
+            lengths = frame[column].map(lambda value: len(value) if isinstance(value, str) else 0).to_numpy()
+            if (lengths > MAX_TEXT).any():
+                row = int(lengths.argmax())
+                raise ValueError(
+                    f"{path.name} has a value of {lengths[row]} characters in row {row + 1} of column "
+                    f"{str(column)[:80]!r}, more than {MAX_TEXT}. Is a quote missing? Leave out or cut columns with "
+                    "long texts."
+                )
     if not len(frame.columns):
         raise ValueError(f"{path} has no columns with names.")
     return Table(frame, path.name, tuple(notes))
@@ -270,19 +262,6 @@ def _check_bytes(path: Path, n_bytes: int, max_values: int) -> None:
     limit = _BYTES_A_VALUE * max_values
     if n_bytes > limit:
         _refuse(f"{path.name} has {n_bytes} bytes, more than {limit}", -(-n_bytes // _BYTES_A_VALUE))
-
-
-def _check_texts(frame: Any, name: str) -> None:
-    """Raise if one value is as long as a book."""
-    for column in frame.columns:
-        if frame[column].dtype.kind in "OUT":
-            lengths = frame[column].map(lambda value: len(value) if isinstance(value, str) else 0).to_numpy()
-            if (lengths > MAX_TEXT).any():
-                row = int(lengths.argmax())
-                raise ValueError(
-                    f"{name} has a value of {lengths[row]} characters in row {row + 1} of column {str(column)[:80]!r}, "
-                    f"more than {MAX_TEXT}. Is a quote missing? Leave out or cut columns with long texts."
-                )
 
 
 def _refuse(what: str, needed: int) -> None:

@@ -111,22 +111,19 @@ class ModelInfo:
             return f"who holds the key {self.signed_by}, whose signature was verified"
         return f"anybody: it says it is signed with the key {self.signed_by}, which was not verified"
 
-    @property
-    def _set_in_words(self) -> str:
-        if self.set is None:
-            return "none: the cost of the policy's decision is bounded"
-        scaled = "" if self.spread is None else ", scaled by a predicted spread"
-        return f"{type(self.set).__name__} in {self.set.n_outcomes} dimension(s){scaled}"
-
     def __str__(self) -> str:
         types = ", ".join(name.rsplit(".", 1)[-1] for name in self.predictor_types)
         inside = "inside" if self.problem_is_inside else f"in {self.problem_source}"
+        shape = "none: the cost of the policy's decision is bounded"
+        if self.set is not None:
+            scaled = "" if self.spread is None else ", scaled by a predicted spread"
+            shape = f"{type(self.set).__name__} in {self.set.n_outcomes} dimension(s){scaled}"
         lines = {
             "problem": f"{self.problem_name} ({inside}), cost {self.curvature or 'not in the file'}",
             "outcomes": ", ".join(self.outcome_names),
             "decisions": ", ".join(self.decision_names),
             "predictor": f"{self.predictor_kind}{f': {types}' if types else ''}",
-            "set": self._set_in_words,
+            "set": shape,
             "learner": f"{self.learning['status']}; {self.learning['detail']}",
             "promise": f"{self.guarantee}: {self.radii.promise()}",
             "splits": f"{self.n_train} train, {self.n_learn} learn, {self.n_calibrate_split} calibrate",
@@ -156,13 +153,10 @@ def inspect_model(
 
     Examples
     --------
-    >>> import tempfile
-    >>> import numpy as np
-    >>> import polyhedge as ph
+    >>> import numpy as np, polyhedge as ph, tempfile
     >>> Y = np.random.default_rng(0).normal(size=(100, 2))
     >>> decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), "precomputed", random_state=0)
-    >>> path = tempfile.mkdtemp() + "/model.polyhedge"
-    >>> decider.fit(Y * 0.5, Y).save(path)
+    >>> decider.fit(Y / 2, Y).save(path := tempfile.mkdtemp() + "/model.polyhedge")
     >>> info = ph.inspect_model(path)
     >>> info.problem_name, info.n_calibrate, info.radius == decider.radius_
     ('simplex linear', 50, True)

@@ -68,10 +68,22 @@ def from_mps(
     integers = np.flatnonzero(model.is_whole)
     is_all = len(integers) == len(model.columns)
     z = cp.Variable(len(model.columns), name="z", integer=is_all or ([tuple(integers)] if len(integers) else False))
+    sign, known = (-1.0 if model.is_maximised else 1.0), model.c.copy()
+    known[list(columns)] = 0.0
+    low, high = model.row_low.copy(), model.row_high.copy()
+    low[list(rows)], high[list(rows)] = -np.inf, np.inf
+    equal = np.flatnonzero(low == high)
+    equations = [model.A[equal].toarray() @ z == low[equal]] if len(equal) else []
+    low[equal], high[equal] = -np.inf, np.inf
+
+    def cost(z: Any, u: Any) -> Any:
+        certain = (sign * known) @ z + sign * model.offset if model.offset else (sign * known) @ z
+        return certain + sign * (u[list(columns.values())] @ z[list(columns)]) if columns else certain
+
     return DecisionProblem(
         decision=z,
-        cost=lambda z, u: _cost(model, columns, z, u),
-        constraints=[*_sides(model.low, model.high, z), *_certain_rows(model, list(rows), z)],
+        cost=cost,
+        constraints=[*_sides(model.low, model.high, z), *equations, *_sides(low, high, z, model.A)],
         uncertain_constraints=(lambda z, u: _uncertain_rows(model, rows, z, u)) if rows else None,
         n_outcomes=len(uncertain),
         name=name or path.name.partition(".")[0],
@@ -100,14 +112,6 @@ def _places(model: MpsModel, uncertain: Sequence[str]) -> tuple[dict[int, int], 
     return columns, rows
 
 
-def _cost(model: MpsModel, uncertain: Mapping[int, int], z: Any, u: Any) -> Any:
-    """The objective with outcomes in place of some of its entries."""
-    sign, c = (-1.0 if model.is_maximised else 1.0), model.c.copy()
-    c[list(uncertain)] = 0.0
-    known = (sign * c) @ z + sign * model.offset if model.offset else (sign * c) @ z
-    return known + sign * (u[list(uncertain.values())] @ z[list(uncertain)]) if uncertain else known
-
-
 def _uncertain_rows(model: MpsModel, uncertain: Mapping[int, int], z: Any, u: Any) -> list[cp.Constraint]:
     rows = []
     for row, outcome in uncertain.items():
@@ -121,15 +125,6 @@ def _uncertain_rows(model: MpsModel, uncertain: Mapping[int, int], z: Any, u: An
         value = model.A[[row]].toarray()[0] @ z
         rows.append(value >= u[outcome] if np.isfinite(low) else value <= u[outcome])
     return rows
-
-
-def _certain_rows(model: MpsModel, uncertain: Sequence[int], z: Any) -> list[cp.Constraint]:
-    low, high = model.row_low.copy(), model.row_high.copy()
-    low[uncertain], high[uncertain] = -np.inf, np.inf
-    equal = np.flatnonzero(low == high)
-    equations = [model.A[equal].toarray() @ z == low[equal]] if len(equal) else []
-    low[equal], high[equal] = -np.inf, np.inf
-    return [*equations, *_sides(low, high, z, model.A)]
 
 
 def _sides(low: Array, high: Array, z: Any, A: Any = None) -> list[cp.Constraint]:

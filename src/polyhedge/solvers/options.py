@@ -77,10 +77,22 @@ class Solver:
             for option in given:
                 if (name, option) in _OWN_WORDS:
                     raise ValueError(f"{name} cannot take the option {option!r}. {_OWN_WORDS[name, option]}")
-        for whose, takes in (("highs", _highs_takes), ("clarabel", _clarabel_takes)):
-            for name, value in getattr(self, whose).items():
-                if not takes(name, value):
-                    raise ValueError(f"{whose} has no option {name!r} of the value {value!r}. Its manual lists all.")
+        for name, value in self.highs.items():
+            import highspy
+
+            highs = highspy.Highs()
+            highs.setOptionValue("output_flag", False)
+            if highs.setOptionValue(name, value) != highspy.HighsStatus.kOk:
+                raise ValueError(f"highs has no option {name!r} of the value {value!r}. Its manual lists all.")
+        for name, value in self.clarabel.items():
+            import clarabel
+
+            try:
+                setattr(clarabel.DefaultSettings(), name, value)
+            except (AttributeError, TypeError, OverflowError) as error:
+                raise ValueError(
+                    f"clarabel has no option {name!r} of the value {value!r}. Its manual lists all."
+                ) from error
         if self.backend != "auto":
             from polyhedge.solvers.solve import check_named
 
@@ -106,24 +118,6 @@ class Solver:
     def keep_in_force(self) -> None:
         """The same until the present context (`contextvars`) ends, for whoever made one."""
         _IN_FORCE.set(self)
-
-
-def _highs_takes(name: str, value: Any) -> bool:
-    import highspy
-
-    highs = highspy.Highs()
-    highs.setOptionValue("output_flag", False)
-    return bool(highs.setOptionValue(name, value) == highspy.HighsStatus.kOk)
-
-
-def _clarabel_takes(name: str, value: Any) -> bool:
-    import clarabel
-
-    try:
-        setattr(clarabel.DefaultSettings(), name, value)
-    except (AttributeError, TypeError, OverflowError):
-        return False
-    return True
 
 
 _IN_FORCE: ContextVar[Solver | None] = ContextVar("polyhedge solver", default=None)
