@@ -168,9 +168,17 @@ def partition_rows(
     <Split: 2 train, 2 learn, 2 calibrate, 2 held out>
     """
     n, wanted = check_count(n, "n", minimum=2), _check_shares(shares, 4)
-    block_of, ends = _blocks(n, groups, times, rng)
+    # The place of each row's block in the order in which parts are cut, and how many groups lie up to each block.
+    group_of = np.arange(n) if groups is None else _codes(groups, n, "groups")
+    if times is None:
+        block_of = check_rng(rng).permutation(group_of.max() + 1)[group_of]
+    else:
+        block_of = np.unique(_last(group_of, _codes(times, n, "times")), return_inverse=True)[1]
+    # One row of each group stands for it, so that its size has no say in where the cuts are.
+    ends = np.cumsum(np.bincount(block_of[np.unique(group_of, return_index=True)[1]]))
     # The first cut that is nearest; where two are equally near the later part gets the block.
-    cuts = [_nearest(ends, ends[-1] * share) for share in np.cumsum(wanted)[:3]]
+    at = np.concatenate([[0], ends])
+    cuts = [int(np.argmin(np.abs(at - ends[-1] * share))) for share in np.cumsum(wanted)[:3]]
     part_of = np.searchsorted(np.array(cuts), block_of, side="right")
     parts = {name: np.flatnonzero(part_of == k) for k, name in enumerate(_PARTS)}
     for (name, rows), share in zip(parts.items(), wanted, strict=True):
@@ -239,7 +247,15 @@ class TimeSplit:
         needs_training : whether rows are to train a predictor; if not, their share goes to the others.
         """
         times = self.clock(X, n)
-        parts = self._cut(times, groups, needs_training)
+        if self.starts is None:
+            split = partition_rows(n, dealt(self.shares, needs_training), groups=groups, times=times)
+            parts = [split.train, split.learn, split.calibrate, split.held_out]
+        else:
+            starts = as_times(self.starts, times.dtype)
+            if not (starts[:-1] < starts[1:]).all():
+                raise ValueError(f"starts must follow one another in time, got {self.starts!r}.")
+            part_of = np.searchsorted(starts, times if groups is None else last_times(groups, times), side="right")
+            parts = [np.flatnonzero(part_of == k) for k in range(4)]
         kept = [self.before(rows, later, times) for rows, later in pairwise(parts)]
         train, learn, calibrate = (in_order(rows, times) for rows in kept)
         if not len(learn) or not len(calibrate) or (needs_training and not len(train)):
@@ -248,20 +264,6 @@ class TimeSplit:
                 "learn and calibrate. Change its shares, starts or gap."
             )
         return Split(train, learn, calibrate, n_rows=n, held_out=parts[3])
-
-    def _cut(self, times: NDArray[Any], groups: ArrayLike | None, needs_training: bool) -> list[IndexArray]:
-        """Rows of train, learn and calibrate, and those held out, without a gap."""
-        if self.starts is None:
-            split = partition_rows(len(times), dealt(self.shares, needs_training), groups=groups, times=times)
-            return [split.train, split.learn, split.calibrate, split.held_out]
-        starts = as_times(self.starts, times.dtype)
-        if not (starts[:-1] < starts[1:]).all():
-            and_others = ", and held-out rows after these" if len(starts) == 3 else ""
-            raise ValueError(
-                f"Calibration rows must begin after learning rows{and_others}, got starts={self.starts!r}."
-            )
-        part_of = np.searchsorted(starts, times if groups is None else last_times(groups, times), side="right")
-        return [np.flatnonzero(part_of == k) for k in range(4)]
 
     def halves(self, X: Any, n: int, *, groups: ArrayLike | None = None) -> tuple[IndexArray, IndexArray]:
         """The older and the newer half of n rows, each in time order, with the gap between them.
@@ -466,17 +468,6 @@ def last_times(groups: ArrayLike, times: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(values[_last(_codes(groups, len(times), "groups"), code)])
 
 
-def _blocks(n: int, groups: Any, times: Any, rng: Any) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The place of each row's block in the order in which parts are cut, and how many groups lie up to each block."""
-    group_of = np.arange(n) if groups is None else _codes(groups, n, "groups")
-    if times is None:
-        block_of = check_rng(rng).permutation(group_of.max() + 1)[group_of]
-    else:
-        block_of = np.unique(_last(group_of, _codes(times, n, "times")), return_inverse=True)[1]
-    # One row of each group stands for it, so that its size has no say in where the cuts are.
-    return block_of, np.cumsum(np.bincount(block_of[np.unique(group_of, return_index=True)[1]]))
-
-
 def _last(group_of: NDArray[np.intp], time_of: NDArray[np.intp]) -> NDArray[np.intp]:
     """The number of the time of the last row of each row's group (n,)."""
     last = np.zeros(group_of.max() + 1, dtype=np.intp)
@@ -489,11 +480,6 @@ def _codes(values: Any, n: int, name: str) -> NDArray[np.intp]:
     if array.shape != (n,):
         raise ValueError(f"{name} must have one entry for each of the {n} rows, got shape {array.shape}.")
     return np.unique(array, return_inverse=True)[1]
-
-
-def _nearest(ends: NDArray[np.intp], target: float) -> int:
-    """How many blocks come before the cut that is nearest to `target` groups."""
-    return int(np.argmin(np.abs(np.concatenate([[0], ends]) - target)))
 
 
 def _check_shares(given: Sequence[float], n_parts: int) -> NDArray[np.float64]:

@@ -293,11 +293,11 @@ class _History:
 def _starts(clock: NDArray[Any], every: Any, start: Any) -> NDArray[Any]:
     """First times of the periods; `clock` is in order."""
     months = months_in(every) if clock.dtype.kind == "M" else None
-    middle = clock[len(clock) // 2]
+    first = clock[len(clock) // 2]
     if start is not None:
         first = as_times([start], clock.dtype)[0].astype(clock.dtype)
-    else:
-        first = middle if months is None else _month_after(middle)
+    elif months is not None and (month := first.astype("datetime64[M]")) != first:
+        first = (month + 1).astype(first.dtype)  # the first of the next month
     if clock.dtype.kind == "i" and isinstance(every, str):
         raise ValueError(
             f"every={every!r} is a length of time, and rows have no times. Give times=, or a number of rows."
@@ -316,12 +316,6 @@ def _starts(clock: NDArray[Any], every: Any, start: Any) -> NDArray[Any]:
     if n_periods > 100_000:  # a mistake in the length of a period; each would be a row of the table
         raise ValueError(f"every={every!r} makes {n_periods} periods, at most 100000 can be. Take longer ones.")
     return np.asarray(first + np.arange(n_periods) * span)
-
-
-def _month_after(time: Any) -> Any:
-    """The first of the month at this time or next after it."""
-    month = time.astype("datetime64[M]")
-    return (month if month == time else month + 1).astype(time.dtype)
 
 
 def _by_month(first: Any, months: int, last: Any) -> NDArray[Any]:

@@ -182,10 +182,18 @@ class OutcomeLog:
             for i, key in enumerate(keys):
                 query = "SELECT decision, radius FROM decided WHERE key = ?"
                 decision, noted = database.execute(query, (key,)).fetchone() or (None, None)
-                radius, origin = _radius(None if radii is None else float(radii[i]), noted, computed[i])
+                radius, origin = computed[i], "online" if computed[i] is None else "computed"
+                if radii is not None:
+                    radius, origin = float(radii[i]), "given"
+                elif noted is not None:
+                    radius, origin = noted, "log"
                 # Rows that follow from those before are replayed without radii, so they have batches of their own.
                 batch, had_none = batch + (had_none != (radius is None)), radius is None
-                cost = self._cost(decision, outcomes[[i]], None if values is None else values[[i]])
+                z = np.array([] if decision is None else list(json.loads(decision).values()), dtype=np.float64)
+                cost = None  # unless a decision was noted
+                if len(z) and np.isfinite(z).all():
+                    at = None if values is None else values[[i]]
+                    cost = _finite(float(model.problem.evaluate(z[None], outcomes[[i]], at)[0]))
                 entries.append((key, batch, _as_json(names, outcomes[i]), float(scores[i]), radius, origin, cost, now))
             count = database.total_changes
             database.executemany(
@@ -194,13 +202,6 @@ class OutcomeLog:
                 entries,
             )
             return database.total_changes - count
-
-    def _cost(self, decision: str | None, outcome: Array, values: Array | None) -> float | None:
-        """The realised cost of the noted decision."""
-        z = np.array([] if decision is None else list(json.loads(decision).values()), dtype=np.float64)
-        if not len(z) or not np.isfinite(z).all():
-            return None
-        return _finite(float(self.model.problem.evaluate(z[None], outcome, values)[0]))
 
     def replay(self) -> tuple[Model, Monitoring]:
         """The model after all rows, and its coverage since calibration: the same wherever it is replayed."""
@@ -277,15 +278,6 @@ class OutcomeLog:
                     database.execute("ROLLBACK")
                 raise
             database.execute("COMMIT")
-
-
-def _radius(given: float | None, noted: float | None, computed: float | None) -> tuple[float | None, str]:
-    """The radius that a row is held to, and where it comes from."""
-    if given is not None:
-        return given, "given"
-    if noted is not None:
-        return noted, "log"
-    return computed, "online" if computed is None else "computed"
 
 
 def _as_json(names: Sequence[str], values: Array) -> str:

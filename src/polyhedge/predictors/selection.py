@@ -122,7 +122,8 @@ def choose_predictor(schema: Schema | None, rows: Rows, random_state: int | None
             train = own.take(rest)
             predicted = recipe.fit(train.features, Y[rest], train.weights).predict(own.take(fold).features)
             losses[name][fold] = weights[fold] * ((Y[fold] - predicted) ** 2).mean(axis=1)
-            if any(_is_worse(losses[name][fold] - losses[other][fold]) for other in errors):
+            worse = [losses[name][fold] - losses[other][fold] for other in errors]
+            if any(each.mean() > 3 * each.std() / np.sqrt(len(each)) > 0 for each in worse):  # three standard errors
                 break
         else:
             errors[name] = float(losses[name].sum() / weights.sum())
@@ -130,11 +131,6 @@ def choose_predictor(schema: Schema | None, rows: Rows, random_state: int | None
     best = next(name for name in errors if errors[name] <= min(errors.values()) + TIE)
     compared = ", ".join(f"{name} {error:.3g}" for name, error in errors.items())
     return best, f"share of the variance left unexplained in cross-validation on the training rows: {compared}"
-
-
-def _is_worse(losses: Array) -> bool:
-    """Whether the losses (n,) of a fold are above those of another candidate by three standard errors."""
-    return float(losses.mean()) > 3 * float(losses.std()) / np.sqrt(len(losses)) > 0
 
 
 def _standardised(rows: Array) -> Array:

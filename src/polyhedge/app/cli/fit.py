@@ -151,7 +151,11 @@ def fit(
     from polyhedge.io.fit_record import FitRecord
     from polyhedge.predictors.columns import choose_columns
 
-    _check_split_options(time_column, starts, gap, shares)
+    if time_column is None and (starts is not None or gap != "0"):
+        name = "--gap" if starts is None else "--starts"
+        raise ValueError(f"{name} is about the time of rows, and no column with it was named. Give --time-column.")
+    if starts is not None and shares != _SHARES:
+        raise ValueError("--starts and --shares both say where parts are cut. Give one of them.")
     table, decided = options.table(data), read_problem(problem, uncertain)
     names = order_outcomes(decided, names_in(outcomes))
     sources = sources_of(decided, read_sources(options.parameter or []))
@@ -244,15 +248,6 @@ def fit(
         say(f"Model: {out}")
     if not is_policy:
         check_statuses([decider.learn_result_.status])
-
-
-def _check_split_options(time_column: str | None, starts: str | None, gap: str, shares: str) -> None:
-    """Refuse options that would be passed over."""
-    if time_column is None and (starts is not None or gap != "0"):
-        name = "--gap" if starts is None else "--starts"
-        raise ValueError(f"{name} is about the time of rows, and no column with it was named. Give --time-column.")
-    if starts is not None and shares != _SHARES:
-        raise ValueError("--starts and --shares both say where parts are cut. Give one of them.")
 
 
 def _split(rows: TableRows, time_column: str | None, starts: str | None, gap: str, shares: str) -> Any:

@@ -147,8 +147,11 @@ def plot(
         elif what is Picture.CURVE:
             ax = plots.cost_coverage(decider, rows.X, rows.Y, **rows.given)
         else:
-            two = _two_features(schema, features)
-            ax = plots.decision_map(decider, rows.X, two, show=show or None, **rows.given)
+            numeric = [column.name for column in schema.features if column.kind == "number"]
+            two = names_in(features) or tuple(numeric[:2])
+            if len(two) != 2:
+                raise ValueError(f"A map needs two features, separated by a comma. Numeric ones: {', '.join(numeric)}.")
+            ax = plots.decision_map(decider, rows.X, (two[0], two[1]), show=show or None, **rows.given)
         picture = io.BytesIO()
         ax.figure.savefig(picture, format=out.suffix[1:].lower(), dpi=160)
         pyplot.close(ax.figure)
@@ -176,12 +179,3 @@ def _draw_set(decider: RobustDecider, schema: Schema, rows: TableRows, pair: tup
         raise ValueError(f"--pair must be two of the outcomes {', '.join(outcomes)}, got {', '.join(pair)!r}.")
     chosen = (outcomes.index(pair[0]), outcomes.index(pair[1])) if pair else (0, 1)
     return plots.residual_set(decider, rows.X, rows.Y, pair=chosen, parameters=rows.parameters)
-
-
-def _two_features(schema: Schema, features: str) -> tuple[str, str]:
-    named = names_in(features)
-    numeric = [column.name for column in schema.features if column.kind == "number"]
-    chosen = named or tuple(numeric[:2])
-    if len(chosen) != 2:
-        raise ValueError(f"A map needs two features, separated by a comma. Numeric ones: {', '.join(numeric)}.")
-    return chosen[0], chosen[1]

@@ -95,7 +95,9 @@ def decide(
     columns = zip(fitted.problem.outcome_names, record.schema.outcomes, strict=True)
     frame = frame.rename(columns={f"worst_{name}": f"worst_{column}" for name, column in columns if name != column})
     if digits is not None:
-        frame = frame.map(lambda value: _rounded(value, digits) if isinstance(value, float) else value)
+        # Rounding errors of a solver are not worth a reader's time.
+        numbers = frame.map(lambda value: isinstance(value, float) and abs(value) < SOLVER)
+        frame = frame.mask(numbers, 0.0).map(lambda x: float(f"{x:.{digits}g}") if isinstance(x, float) else x)
     for place, name in enumerate(dict.fromkeys([*([] if key is None else [key]), *names_in(keep)])):
         frame.insert(place, f"input_{name}" if name in frame.columns else name, table.frame[name].to_numpy())
     if target is None:
@@ -125,11 +127,6 @@ def decide(
     check_statuses(list(decisions.status[usable]))
     if without_bound:  # decided by a policy, but promised nothing: a set has no decision there
         raise typer.Exit(NO_SOLUTION)
-
-
-def _rounded(value: float, digits: int) -> float:
-    # Rounding errors of a solver are not worth a reader's time.
-    return 0.0 if abs(value) < SOLVER else float(f"{value:.{digits}g}")
 
 
 @command

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from polyhedge._support import warnings
 from polyhedge._support.text import amount, with_unit
-from polyhedge._support.warnings import Code
-from polyhedge.app.report.page import Block, Card, Cards, Missing, Table, Text, frame_table
+from polyhedge.app.report.page import Block, Card, Cards, Code, Missing, Table, Text, frame_table
 from polyhedge.app.report.pictures import bound_picture
 from polyhedge.app.rows import Observed, TableRows
 from polyhedge.diagnostics import is_about
 from polyhedge.estimator import RobustDecider
-from polyhedge.evaluation import Evaluation, Proportion, estimate
+from polyhedge.evaluation import estimate
 from polyhedge.model import held_in_words
 
 __all__ = ["decided_rows", "in_short", "observed_blocks", "own_warnings"]
@@ -22,7 +22,7 @@ _ROWS, _FEATURES, _DECISIONS = 5, 4, 6
 
 
 def observed_blocks(decider: RobustDecider, seen: Observed) -> list[Block]:
-    """A table of the three ways to decide, and the bounds against realised costs."""
+    """What `evaluate` prints, a table of the three ways to decide, and the bounds against realised costs."""
     import pandas as pd
 
     level, unit, rows = 100 * seen.evaluation.promised, seen.evaluation.cost_unit, seen.measures
@@ -48,69 +48,17 @@ def observed_blocks(decider: RobustDecider, seen: Observed) -> list[Block]:
         "± standard error. Regret: mean cost above what knowing the outcome would have cost. What a robust decision "
         "buys is a bound known before, not a lower mean."
     )
+    blocks: list[Block] = [Code("\n".join(seen.evaluation.lines()))]
+    if seen.thinned is not None:
+        kept, one = "lay inside" if has_set(decider) else "kept to their bound", seen.thinned
+        blocks.append(
+            Text(f"Rows of one group are near-copies: of one row of each of {one.n} groups, {percent(one)} {kept}.")
+        )
     return [
-        Text(_sentence(decider, seen)),
-        *_constraint_blocks(seen.evaluation),
+        *blocks,
         frame_table("Realised cost on held-out rows", frame, note),
         *bound_picture(rows),
     ]
-
-
-def _constraint_blocks(evaluation: Evaluation) -> list[Block]:
-    """A table of the uncertain constraints, by the robust decision and by trust in the prediction."""
-    import pandas as pd
-
-    rows = [
-        {
-            "constraint": one.name,
-            "held": percent(one.held),
-            "exceeded by up to": one.largest_violation,
-            "held, trusting the prediction": percent(one.nominal_held),
-            "then exceeded by up to": one.nominal_largest_violation,
-        }
-        for one in evaluation.constraints
-    ]
-    note = "Share of held-out rows in which a constraint held, and the most by which it did not, in its own units."
-    return [frame_table("Constraints on held-out rows", pd.DataFrame(rows), note)] if rows else []
-
-
-def _sentence(decider: RobustDecider, seen: Observed) -> str:
-    evaluation = seen.evaluation
-    n = evaluation.coverage.n
-    if not n:
-        return f"None of {evaluation.without_bound.n} held-out rows has a finite bound, so that nothing was promised."
-    inside, held = (
-        percent(share) if seen.thinned is not None else _share(share)
-        for share in (evaluation.coverage, evaluation.bound_held)
-    )
-    within = f"{inside} of the outcomes lay inside their set, and " if has_set(decider) else ""
-    rows = "rows" if not evaluation.without_bound > 0 else "rows with a bound"
-    bound, realised, premium = (
-        amount(each, evaluation.cost_unit)
-        for each in (evaluation.worst_case_cost, evaluation.realised_cost, evaluation.premium)
-    )
-    if evaluation.expected_cost is not None:
-        realised += f", where the policy expected {amount(evaluation.expected_cost, evaluation.cost_unit)}"
-    words = [f"On {n} held-out {rows}, {within}{held} of the rows cost at most their bound."]
-    if evaluation.constraints_held is not None and evaluation.nominal_constraints_held is not None:
-        words.append(
-            f"All constraints that depend on the outcome held in {percent(evaluation.constraints_held)} of the rows "
-            f"(trusting the prediction: {percent(evaluation.nominal_constraints_held)}); bound and constraints held "
-            f"together, as promised, in {percent(evaluation.promise_held)}."
-        )
-    if seen.thinned is not None:
-        kept = "lay inside" if has_set(decider) else "kept to their bound"
-        words.append(
-            f"Rows of one group are near-copies: of one row of each of {seen.thinned.n} groups, "
-            f"{_share(seen.thinned)} {kept}."
-        )
-    words.append(f"The mean bound was {bound}, the mean realised cost {realised}.")
-    words.append(f"The bound lies {premium} above the cost if the prediction were true.")
-    return " ".join(words)
-
-
-def _share(share: Proportion) -> str:
-    return f"{percent(share)} (95 % interval {100 * share.low:.1f} to {100 * share.high:.1f} %)"
 
 
 # In short
@@ -152,7 +100,7 @@ def _verdict(decider: RobustDecider, seen: Observed) -> str:
     if not coverage.n:
         return "Nothing is promised for any of the held-out rows: none has a finite bound."
     # The exact distribution knows that the radius came from few rows too; an interval of these rows does not.
-    is_questioned = any(is_about(text, Code.COVERAGE) for text in seen.evaluation.diagnostics)
+    is_questioned = any(is_about(text, warnings.Code.COVERAGE) for text in seen.evaluation.diagnostics)
     is_low = is_questioned if decider.model_.radii.is_marginal else coverage.high < promised
     if is_low and coverage.value < promised:
         return f"Observed coverage lies below the promised {percent(promised)} by more than chance explains."
@@ -165,18 +113,18 @@ def _verdict(decider: RobustDecider, seen: Observed) -> str:
 def own_warnings(seen: Observed) -> list[str]:
     """Diagnostics of held-out rows, and rows for which nothing is promised or decided."""
     evaluation = seen.evaluation
-    warnings: list[str] = list(evaluation.diagnostics)
+    found: list[str] = list(evaluation.diagnostics)
     if evaluation.without_bound > 0:
-        warnings.append(
+        found.append(
             f"{percent(evaluation.without_bound)} of {evaluation.without_bound.n} held-out rows have no finite bound: "
             "nothing is promised for them, and they are left out of the shares of what held. Where they count as held, "
             f"{percent(evaluation.not_missed)} of all rows did."
         )
     if evaluation.n_unpromised:
-        warnings.append(f"{evaluation.n_unpromised} held-out rows have a bound that is not promised for their kind.")
+        found.append(f"{evaluation.n_unpromised} held-out rows have a bound that is not promised for their kind.")
     if evaluation.n_undecided:
-        warnings.append(f"{evaluation.n_undecided} held-out rows have no decision. {seen.measures.complaint}")
-    return warnings
+        found.append(f"{evaluation.n_undecided} held-out rows have no decision. {seen.measures.complaint}")
+    return found
 
 
 def has_set(decider: RobustDecider) -> bool:

@@ -141,40 +141,25 @@ def backtest_report(backtest: Backtest, title: str = "Promise and reality over h
         "Each period was decided with what was known before it. Shares covered and means of bounds leave out rows "
         f"without one; where these count as held, {float(backtest.not_missed):.3f} of all rows were not missed."
     )
-    sections = [
-        Section("In short", [Cards(cards), Text(backtest.verdict)]),
-        Section("Coverage over time", _period_coverage(backtest)),
-        Section("Bounds and costs over time", _period_costs(backtest)),
-        Section("Period by period", [frame_table("Promise and reality", frame, note)]),
-    ]
-    lead = "What would have been promised, and what would have come, had the decider been used over this history."
-    return Page(title, lead, sections).html()
+    caption = "Share of the rows with a bound of each period that were covered."
+    # Where periods begin, as matplotlib takes it: dates or numbers.
+    places = [p.start if isinstance(p.start, np.datetime64) else float(p.start) for p in periods]
 
-
-def _period_coverage(backtest: Backtest) -> list[Block]:
     def paint(ax: Any) -> None:
-        ax.plot(
-            _places(backtest),
-            [p.coverage for p in backtest.periods],
-            color=BLUE,
-            marker="o",
-            markersize=3,
-            label="covered",
-        )
+        ax.plot(places, [p.coverage for p in periods], color=BLUE, marker="o", markersize=3, label="covered")
         ax.axhline(backtest.promised, color=GREY, linestyle="--", linewidth=1.0, label="promised")
         ax.set(ylabel="share covered")
         tidy(ax)
 
-    return draw(paint, "Share of the rows with a bound of each period that were covered.", _WIDE)
+    def paint_costs(ax: Any) -> None:
+        bound, cost = (np.array([getattr(p, name) for p in periods]) for name in ("cost_bound", "realised"))
+        _paint_costs(ax, places, bound, cost, "", backtest.cost_unit)
 
-
-def _period_costs(backtest: Backtest) -> list[Block]:
-    bound, cost = (np.array([getattr(p, name) for p in backtest.periods]) for name in ("cost_bound", "realised"))
-    caption = "Mean bound and mean cost of each period."
-    unit = backtest.cost_unit
-    return draw(lambda ax: _paint_costs(ax, _places(backtest), bound, cost, "", unit), caption, _WIDE)
-
-
-def _places(backtest: Backtest) -> list[Any]:
-    """Where periods begin, as matplotlib takes it: dates or numbers."""
-    return [p.start if isinstance(p.start, np.datetime64) else float(p.start) for p in backtest.periods]
+    sections = [
+        Section("In short", [Cards(cards), Text(backtest.verdict)]),
+        Section("Coverage over time", draw(paint, caption, _WIDE)),
+        Section("Bounds and costs over time", draw(paint_costs, "Mean bound and mean cost of each period.", _WIDE)),
+        Section("Period by period", [frame_table("Promise and reality", frame, note)]),
+    ]
+    lead = "What would have been promised, and what would have come, had the decider been used over this history."
+    return Page(title, lead, sections).html()

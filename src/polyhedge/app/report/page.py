@@ -207,14 +207,16 @@ class Table:
 def frame_table(title: str, frame: Any, note: str = "", *, sortable: bool = True) -> Table:
     """A pandas frame as a table; numbers are shown to four digits, and means with their standard error."""
     columns = [Column(str(name), is_text=isinstance(frame[name].iloc[0], str)) for name in frame.columns]
-    rows = [[_cell(value) for value in row] for row in frame.itertuples(index=False)]
+    rows = [
+        [
+            Cell(f"{float(value):.4g}", float(value), detail=getattr(value, "error_text", ""))
+            if isinstance(value, Real) and not isinstance(value, bool)
+            else Cell(str(value))
+            for value in row
+        ]
+        for row in frame.itertuples(index=False)
+    ]
     return Table(title, columns, rows, note, sortable)
-
-
-def _cell(value: Any) -> Cell:
-    if isinstance(value, bool) or not isinstance(value, Real):
-        return Cell(str(value))
-    return Cell(f"{float(value):.4g}", float(value), detail=getattr(value, "error_text", ""))
 
 
 def _groups(columns: Sequence[Column]) -> str:
@@ -249,18 +251,12 @@ def _row(row: Sequence[Cell], columns: Sequence[Column], starts: Sequence[bool])
         if column.is_text and len(cell.text) > 40:
             kinds.append("wrap")
         kind = f' class="{" ".join(kinds)}"' if kinds else ""
-        cells.append(f"<td{kind}{_sort_value(cell)}>{_content(cell)}</td>")
+        if cell.value is not None:
+            infinite = f"{'' if cell.value > 0 else '-'}Infinity"
+            value = "" if math.isnan(cell.value) else infinite if math.isinf(cell.value) else repr(cell.value)
+            kind += f' data-value="{value}"'
+        cells.append(f"<td{kind}>{_content(cell)}</td>")
     return f"<tr>{''.join(cells)}</tr>"
-
-
-def _sort_value(cell: Cell) -> str:
-    if cell.value is None:
-        return ""
-    if math.isnan(cell.value):
-        return ' data-value=""'
-    if math.isinf(cell.value):
-        return f' data-value="{"" if cell.value > 0 else "-"}Infinity"'
-    return f' data-value="{cell.value!r}"'
 
 
 def _content(cell: Cell) -> str:
