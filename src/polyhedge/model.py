@@ -90,9 +90,7 @@ class Placed:
     def decide(self) -> Decisions:
         """Decisions with bounds; the detail of a row says if nothing is promised for it."""
         decisions = replace(self.regions.decide(self.radii), radii=self.radii)
-        if (
-            self.guarantee == "cost" and decisions.expected_cost is None
-        ):  # a policy has no worst outcome to show instead
+        if self.guarantee == "cost" and decisions.expected_cost is None:  # a policy has no worst outcome to show
             decisions = replace(decisions, expected_cost=np.full(len(decisions), np.nan))
         return decisions.noted([self.notes.get(i, "") for i in range(len(decisions))] if self.notes else ())
 
@@ -296,8 +294,7 @@ class Model:
     def place(self, rows: Rows, work: Work = DEFAULT_WORK) -> Placed:
         """The regions at rows that `read` returned."""
         regions = self.family.at(rows.features, rows.parameters, work)
-        known = rows
-        return Placed(regions, self.radii.at(known), self.radii.notes(known), self.guarantee)
+        return Placed(regions, self.radii.at(rows), self.radii.notes(rows), self.guarantee)
 
     def scores(self, rows: Rows) -> Array:
         """The least radius at which each row's region holds its outcome (N,)."""

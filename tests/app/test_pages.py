@@ -184,7 +184,7 @@ def test_model_page_tells_promise_observation_facets_and_origin(two) -> None:
     assert_stands_alone(text)
     for words in (
         "at least 90 % of cases",
-        f"(95 % interval {100 * found.coverage.low:.1f} to",
+        str(found.coverage),
         "Trusting the prediction",
         "limits u_1 to at most",
         "Warning: few rows",

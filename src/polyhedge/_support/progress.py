@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-__all__ = ["batches_of", "progress", "tell"]
+__all__ = ["progress", "tell"]
 
 _LOGGER = logging.getLogger("polyhedge")
 _PATIENCE = 1.0
@@ -22,22 +22,6 @@ _PATIENCE = 1.0
 def tell(logger: logging.Logger, doing: str, done: int, total: int) -> None:
     """Log that `done` of `total` steps are done; the record carries the three values."""
     logger.info("%s: %d of %d", doing, done, total, extra={"doing": doing, "done": done, "total": total})
-
-
-def batches_of(n: int) -> Iterator[slice]:
-    """Slices of n rows that double in size, so that small tables report soon and large ones lose no speed.
-
-    Sizes do not depend on the clock: the same rows always come in the same batches.
-
-    Examples
-    --------
-    >>> [(part.start, part.stop) for part in batches_of(300)]
-    [(0, 64), (64, 192), (192, 300)]
-    """
-    start, size = 0, 64
-    while start < n:
-        yield slice(start, min(start + size, n))
-        start, size = start + size, min(2 * size, 8192)
 
 
 @contextmanager

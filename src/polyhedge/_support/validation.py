@@ -83,7 +83,7 @@ def check_count(value: int, name: str, *, minimum: int) -> int:
     return int(value)
 
 
-def check_rng(rng: np.random.Generator) -> np.random.Generator:
+def check_rng(rng: np.random.Generator | None) -> np.random.Generator:
     """Return `rng` if it is a NumPy generator; a bare seed would hide where the randomness comes from."""
     if not isinstance(rng, np.random.Generator):
         raise ValueError(f"rng must be a numpy Generator, got {rng!r}. Write np.random.default_rng(seed).")
