@@ -126,7 +126,7 @@ def test_the_size_limit_of_gurobi_s_free_licence_is_told():
     residuals, centers = learning_data(400)
     result = MIQCP(backend="gurobi").learn(Samples(residuals, centers, PROBLEMS["linear"](), 0.2))
     assert result.status is not Status.OPTIMAL
-    assert "size-limited licence stops at 2000" in result.detail
+    assert "size-limited" in result.detail
     assert result.set.is_bounded
 
 

@@ -311,24 +311,19 @@ def _starts(clock: NDArray[Any], every: Any, start: Any) -> NDArray[Any]:
             f"{start!r} for rows from {clock[0]} to {clock[-1]}."
         )
     if months is not None:
-        return _by_month(first, months, clock[-1])
+        month = first.astype("datetime64[M]")
+        into = first - month.astype(first.dtype)
+        if into >= np.timedelta64(28, "D"):
+            raise ValueError(
+                f"With months or years, start must lie on one of the first 28 days of a month, which every month has, "
+                f"got {first}. Begin earlier or on the first of the next month."
+            )
+        starts = np.arange(month, clock[-1].astype("datetime64[M]") + 1, months).astype(first.dtype) + into
+        return np.asarray(starts[starts <= clock[-1]])
     n_periods = int((clock[-1] - first) / span) + 1
     if n_periods > 100_000:  # a mistake in the length of a period; each would be a row of the table
         raise ValueError(f"every={every!r} makes {n_periods} periods, at most 100000 can be. Take longer ones.")
     return np.asarray(first + np.arange(n_periods) * span)
-
-
-def _by_month(first: Any, months: int, last: Any) -> NDArray[Any]:
-    """Times on the same day of the calendar, this many months apart, up to the last."""
-    month = first.astype("datetime64[M]")
-    into = first - month.astype(first.dtype)
-    if into >= np.timedelta64(28, "D"):
-        raise ValueError(
-            f"With months or years, start must lie on one of the first 28 days of a month, which every month has, got "
-            f"{first}. Begin earlier or on the first of the next month."
-        )
-    starts = np.arange(month, last.astype("datetime64[M]") + 1, months).astype(first.dtype) + into
-    return np.asarray(starts[starts <= last])
 
 
 def _period(decider: RobustDecider, history: _History, now: Rows, start: Any) -> tuple[Period, RowMeasures]:

@@ -25,7 +25,6 @@ from polyhedge.planning.development import Development, redeveloped
 from polyhedge.predictors.regressor import Predictor, as_predictor, out_of_fold
 from polyhedge.predictors.selection import is_auto, is_made_here
 from polyhedge.problems.checks import is_named
-from polyhedge.regions import RegionFamily
 from polyhedge.rows import Rows, check_rows, n_rows_of
 
 _LEAST_TO_TRAIN = 2
@@ -102,7 +101,14 @@ def refreshed(
     if train is None and calibrate is None:
         split = _halves(settings.split, times, as_pandas(X), own_groups, rng, is_trained)
     else:
-        split = _given_parts(train, calibrate, n_rows_of(X), own_groups, is_trained)
+        if calibrate is None or (is_trained and (train is None or not len(train))):
+            raise ValueError(
+                "Give train and calibrate together, each with rows (train may be left out where nothing is trained), "
+                "or neither, for halves."
+            )
+        none, n = np.zeros(0, dtype=np.int64), n_rows_of(X)
+        split = Split(none if train is None else as_indices(train, n), none, as_indices(calibrate, n), n_rows=n)
+        check_whole(split, own_groups)
         split = ordered(split, clock_for(settings.split, times), X)
     needed, n_train = minimum_samples(alpha), len(split.train)
     if len(split.calibrate) < needed or (is_trained and n_train < _LEAST_TO_TRAIN):
@@ -112,8 +118,12 @@ def refreshed(
         )
     rows = replace(model.read(X, Y, parameters, labels, to_score=True), groups=own_groups)
     about_predictor, stays = _keeps_predictor(model, make, rows, split)
-    family = model.family if stays else _moved(model.family, make, rows, split, alpha, seed)
-    own, trained = rows.take(split.calibrate), row_hashes(rows.take(split.train)) if n_train else None
+    family, predictor, train_rows = model.family, make(), rows.take(split.train)
+    if family.is_refitted and not stays:
+        family = redeveloped(family, Development(family.problem, alpha, make, rows, split, seed))
+    elif predictor.needs_training and not stays:
+        family = family.moved(predictor.fit(train_rows.features, train_rows.Y))
+    own, trained = rows.take(split.calibrate), row_hashes(train_rows) if n_train else None
     radii, digest = calibrated_radii(family, calibrator, own, alpha)
     if stays and trained is not None and model.record.trained is not None:  # rows of an earlier refresh stay in use
         trained = np.concatenate([model.record.trained, trained])
@@ -159,30 +169,6 @@ def _halves(split: Any, times: Any, X: Any, groups: Any, rng: np.random.Generato
         halves = partition_rows(n, HALVES, rng=rng, groups=groups)  # in the order of the table, where drift can be seen
         train, calibrate = halves.learn, halves.calibrate
     return Split(train, train[:0], calibrate, n_rows=n)
-
-
-def _given_parts(train: Any, calibrate: Any, n: int, groups: Any, is_trained: bool) -> Split:
-    if calibrate is None or (is_trained and (train is None or not len(train))):
-        raise ValueError(
-            "Give train and calibrate together, each with rows (train may be left out where nothing is trained), or "
-            "neither, for halves."
-        )
-    none = np.zeros(0, dtype=np.int64)
-    parts = Split(none if train is None else as_indices(train, n), none, as_indices(calibrate, n), n_rows=n)
-    check_whole(parts, groups)
-    return parts
-
-
-def _moved(
-    family: RegionFamily, make: Callable[[], Predictor], rows: Rows, split: Split, alpha: float, seed: int
-) -> RegionFamily:
-    """The same family around a predictor that is fitted on newer rows; as it is if nothing is trained."""
-    if family.is_refitted:
-        return redeveloped(family, Development(family.problem, alpha, make, rows, split, seed))
-    predictor, train = make(), rows.take(split.train)
-    if not predictor.needs_training:
-        return family
-    return family.moved(predictor.fit(train.features, train.Y))
 
 
 def _keeps_predictor(

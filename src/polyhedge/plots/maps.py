@@ -76,9 +76,22 @@ def decision_map(
     if columns[0] == columns[1]:
         raise ValueError(f"features must be two different columns, got {features!r}.")
     first, second = (_range(_values(X, column), resolution) for column in columns)
-    grid = _grid(X, columns, first, second)
-    typical = _typical_parameters(decider, X, parameters)
-    own = _typical_label(decider, labels)
+    # Rows of X's own kind: typical values everywhere but in the two columns.
+    axes = (axis.ravel() for axis in np.meshgrid(first, second))
+    drawn = {
+        X.columns[k]: axis.astype(bool) if X.dtypes.iloc[k].kind == "b" else axis
+        for k, axis in zip(columns, axes, strict=True)
+    }
+    usual = {name: _typical(X[name]) for name in X.columns}
+    grid = X.iloc[np.zeros(first.size * second.size, dtype=int)].reset_index(drop=True).assign(**usual | drawn)
+    typical, own, problem = dict[str, Array](), dict[str, Any](), decider.problem_
+    if problem.parameters:
+        values = reference_values(problem, parameter_rows(problem.parameters, parameters, len(X), X))
+        typical = {name: value[0] for name, value in by_row(problem.parameters, values[None]).items()}
+    if labels is not None and decider.model_.radii.reads_weights:
+        own = {"weight": float(np.median(as_values(labels).tolist()))}
+    elif labels is not None:
+        own = {"label": Counter(as_values(labels).tolist()).most_common(1)[0][0]}
     rows = grid.to_numpy() if is_array else grid
     decisions = decider.model_.decide(rows, typical, labels=next(([value] * len(grid) for value in own.values()), None))
     ax = new_axes(ax)
@@ -91,25 +104,6 @@ def decision_map(
         ax.set_title(plain(held), fontsize=8, loc="left", wrap=True)
     tidy(ax).grid(visible=False)
     return ax
-
-
-def _typical_parameters(decider: RobustDecider, X: Any, parameters: Mapping[Any, Any] | None) -> dict[str, Array]:
-    """One value of each of the problem's parameters, for the whole map."""
-    problem = decider.problem_
-    if not problem.parameters:
-        return {}
-    rows = parameter_rows(problem.parameters, parameters, len(X), X)
-    return {name: value[0] for name, value in by_row(problem.parameters, reference_values(problem, rows)[None]).items()}
-
-
-def _typical_label(decider: RobustDecider, labels: Any) -> dict[str, Any]:
-    """The median weight or the most frequent label, by what it is; nothing where calibration asks for none."""
-    if labels is None:
-        return {}
-    values = as_values(labels).tolist()
-    if decider.model_.radii.reads_weights:
-        return {"weight": float(np.median(values))}
-    return {"label": Counter(values).most_common(1)[0][0]}
 
 
 def _set_axis(axis: Any, set_limits: Any, values: Array, X: Any, column: int) -> None:
@@ -213,18 +207,6 @@ def _range(values: Array, resolution: int) -> Array:
     if len(distinct) < 2:
         raise ValueError("A feature of the map must have two values or more. Choose another.")
     return distinct if len(distinct) <= _FEW else np.linspace(distinct[0], distinct[-1], resolution)
-
-
-def _grid(X: Any, columns: list[int], first: Array, second: Array) -> Any:
-    """Rows of X's own kind: typical values everywhere but in the two columns."""
-    horizontal, vertical = (axis.ravel() for axis in np.meshgrid(first, second))
-    typical = {name: _typical(X[name]) for name in X.columns}
-    frame = X.iloc[np.zeros(len(horizontal), dtype=int)].reset_index(drop=True).assign(**typical)
-    drawn = {
-        X.columns[k]: axis.astype(bool) if X.dtypes.iloc[k].kind == "b" else axis
-        for k, axis in zip(columns, (horizontal, vertical), strict=True)
-    }
-    return frame.assign(**drawn)
 
 
 def _typical(column: Any) -> Any:

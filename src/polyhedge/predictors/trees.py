@@ -171,7 +171,15 @@ class Forest(Trees):
         Each tree draws as many rows as there are, or `rows_a_tree` if that is less. A split looks at `max_features`
         columns, or at that share of them.
         """
-        names, columns = _numeric_columns(X)
+        names: tuple[str, ...] = ()
+        if hasattr(X, "select_dtypes"):
+            columns = np.flatnonzero([dtype.kind in "biuf" for dtype in X.dtypes])
+            numeric = tuple(X.columns[j] for j in columns)
+            is_named = all(isinstance(name, str) for name in numeric) and len(set(X.columns)) == len(X.columns)
+            names = numeric if is_named else ()
+        else:  # all columns of an array, none of anything else
+            numbers = numbers_of(X)
+            columns = np.arange(0 if numbers is None else numbers.shape[1])
         matrix = np.hstack([_numbers(X, names, columns), centers])
         known = [column[np.isfinite(column)] for column in matrix.T]
         fill = np.array([float(np.median(each)) if len(each) else 0.0 for each in known])
@@ -215,17 +223,6 @@ class Forest(Trees):
         """Whether it looks at the prediction of so many outcomes, and has so many outputs."""
         is_wide = n_outputs is None or self.value.shape[1] == n_outputs
         return len(self.fill) == len(self.columns) + n_outcomes and is_wide
-
-
-def _numeric_columns(X: Any) -> tuple[tuple[str, ...], Indices]:
-    """Numeric and boolean columns of a data frame by name and position; all of an array; none of anything else."""
-    if not hasattr(X, "select_dtypes"):
-        numbers = numbers_of(X)
-        return (), np.arange(0 if numbers is None else numbers.shape[1])
-    columns = np.flatnonzero([dtype.kind in "biuf" for dtype in X.dtypes])
-    names = [X.columns[j] for j in columns]
-    is_named = all(isinstance(name, str) for name in names) and len(set(X.columns)) == len(X.columns)
-    return tuple(names) if is_named else (), columns
 
 
 def _numbers(X: Any, names: tuple[str, ...], columns: Indices) -> Array:

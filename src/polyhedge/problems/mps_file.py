@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,13 @@ def from_mps(
     integers = np.flatnonzero(model.is_whole)
     is_all = len(integers) == len(model.columns)
     z = cp.Variable(len(model.columns), name="z", integer=is_all or ([tuple(integers)] if len(integers) else False))
+    for row in rows:
+        if np.isfinite(model.row_low[row]) == np.isfinite(model.row_high[row]):
+            raise ValueError(
+                f"The right-hand side of row {model.rows[row]!r} cannot be uncertain: the row has two sides "
+                f"({model.row_low[row]:g} and {model.row_high[row]:g}), and no decision keeps to both for every "
+                "outcome. Write it as inequalities, with a variable for what is short or left over."
+            )
     sign, known = (-1.0 if model.is_maximised else 1.0), model.c.copy()
     known[list(columns)] = 0.0
     low, high = model.row_low.copy(), model.row_high.copy()
@@ -80,11 +87,15 @@ def from_mps(
         certain = (sign * known) @ z + sign * model.offset if model.offset else (sign * known) @ z
         return certain + sign * (u[list(columns.values())] @ z[list(columns)]) if columns else certain
 
+    def kept(z: Any, u: Any) -> list[cp.Constraint]:
+        values = [(model.A[[row]].toarray()[0] @ z, u[outcome], row) for row, outcome in rows.items()]
+        return [value >= side if np.isfinite(model.row_low[row]) else value <= side for value, side, row in values]
+
     return DecisionProblem(
         decision=z,
         cost=cost,
         constraints=[*_sides(model.low, model.high, z), *equations, *_sides(low, high, z, model.A)],
-        uncertain_constraints=(lambda z, u: _uncertain_rows(model, rows, z, u)) if rows else None,
+        uncertain_constraints=kept if rows else None,
         n_outcomes=len(uncertain),
         name=name or path.name.partition(".")[0],
         outcome_names=tuple(uncertain),
@@ -110,21 +121,6 @@ def _places(model: MpsModel, uncertain: Sequence[str]) -> tuple[dict[int, int], 
     if len(columns) + len(rows) < len(uncertain):
         raise ValueError(f"uncertain must name each column and row once, got {listed(list(uncertain))}.")
     return columns, rows
-
-
-def _uncertain_rows(model: MpsModel, uncertain: Mapping[int, int], z: Any, u: Any) -> list[cp.Constraint]:
-    rows = []
-    for row, outcome in uncertain.items():
-        low, high = model.row_low[row], model.row_high[row]
-        if np.isfinite(low) == np.isfinite(high):
-            raise ValueError(
-                f"The right-hand side of row {model.rows[row]!r} cannot be uncertain: the row has two sides "
-                f"({low:g} and {high:g}), and no decision keeps to both for every outcome. Write it as inequalities, "
-                "with a variable for what is short or left over."
-            )
-        value = model.A[[row]].toarray()[0] @ z
-        rows.append(value >= u[outcome] if np.isfinite(low) else value <= u[outcome])
-    return rows
 
 
 def _sides(low: Array, high: Array, z: Any, A: Any = None) -> list[cp.Constraint]:

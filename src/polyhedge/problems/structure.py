@@ -169,7 +169,38 @@ class Structure:
 
     @cached_property
     def _line(self) -> _Line | None:
-        return _line_of(self.problem)
+        """The line that the equations of Z leave to the decision; None if they leave more or less."""
+        feasible = self.problem.feasible
+        program, z = feasible.program, feasible.z_columns
+        is_polyhedral = all(cone.kind in ("zero", "nonneg") for cone in program.cones)
+        if self.problem.uncertain_rows or len(program.integer) or not is_polyhedral:
+            return None
+        # Equations of z alone, and pairs of inequalities that say the same as one.
+        others = np.setdiff1d(np.arange(len(program.c)), z)
+        of_decisions = np.asarray(abs(program.A[:, others]).sum(axis=1)).ravel() == 0
+        rows = program.A[of_decisions][:, z].toarray()
+        is_equation = (row_kinds(program.cones) == "zero")[of_decisions]
+        whole = np.column_stack([rows, program.b[of_decisions]])
+        upper = {row.tobytes() for row in whole[~is_equation] + 0.0}  # no negative zeros
+        is_pair = np.array([(0.0 - row).tobytes() in upper for row in whole], dtype=bool)
+        equations, p = rows[(is_equation | is_pair) & rows.any(axis=1)], len(z)
+        if len(equations) < p - 1:
+            return None
+        _, sizes, axes = np.linalg.svd(equations / np.abs(equations).max(axis=1, keepdims=True, initial=0.0))
+        # Sizes are right up to rounding, so that these are not zero, and the equations have this rank at least.
+        rounding = max(equations.shape) * np.finfo(float).eps * sizes.max(initial=0.0)
+        if (sizes > rounding).sum() != p - 1:
+            return None
+        direction = axes[-1] * np.sign(axes[-1][np.flatnonzero(np.abs(axes[-1]) > 0.5 / np.sqrt(p))[0]])
+        solver = LinearSolver(ConicProgram(c=np.zeros(len(program.c)), A=program.A, b=program.b, cones=program.cones))
+
+        def least(costs: Array) -> Array | None:
+            solver.change_costs(z, costs)
+            solution = solver.solve()
+            return solution.x[z] if solution.status is Status.OPTIMAL else None
+
+        # The solver measures decisions within a factor of four of their size.
+        return _Line(direction, least(direction), least(-direction), float(solver.scaling.columns[z].max()))
 
     @cached_property
     def ends(self) -> tuple[Array, Array] | None:
@@ -228,37 +259,3 @@ class _Line:
     low: Array | None
     high: Array | None
     unit: float
-
-
-def _line_of(problem: DecisionProblem) -> _Line | None:
-    """The line that the equations of Z leave to the decision; None if they leave more or less."""
-    program, z = problem.feasible.program, problem.feasible.z_columns
-    is_polyhedral = all(cone.kind in ("zero", "nonneg") for cone in program.cones)
-    if problem.uncertain_rows or len(program.integer) or not is_polyhedral:
-        return None
-    # Equations of z alone, and pairs of inequalities that say the same as one.
-    others = np.setdiff1d(np.arange(len(program.c)), z)
-    of_decisions = np.asarray(abs(program.A[:, others]).sum(axis=1)).ravel() == 0
-    rows = program.A[of_decisions][:, z].toarray()
-    is_equation = (row_kinds(program.cones) == "zero")[of_decisions]
-    whole = np.column_stack([rows, program.b[of_decisions]])
-    upper = {row.tobytes() for row in whole[~is_equation] + 0.0}  # no negative zeros
-    is_pair = np.array([(0.0 - row).tobytes() in upper for row in whole], dtype=bool)
-    equations, p = rows[(is_equation | is_pair) & rows.any(axis=1)], len(z)
-    if len(equations) < p - 1:
-        return None
-    _, sizes, axes = np.linalg.svd(equations / np.abs(equations).max(axis=1, keepdims=True, initial=0.0))
-    # Sizes are right up to rounding, so that these are not zero, and the equations have this rank at least.
-    rounding = max(equations.shape) * np.finfo(float).eps * sizes.max(initial=0.0)
-    if (sizes > rounding).sum() != p - 1:
-        return None
-    direction = axes[-1] * np.sign(axes[-1][np.flatnonzero(np.abs(axes[-1]) > 0.5 / np.sqrt(p))[0]])
-    solver = LinearSolver(ConicProgram(c=np.zeros(len(program.c)), A=program.A, b=program.b, cones=program.cones))
-
-    def least(costs: Array) -> Array | None:
-        solver.change_costs(z, costs)
-        solution = solver.solve()
-        return solution.x[z] if solution.status is Status.OPTIMAL else None
-
-    # The solver measures decisions within a factor of four of their size.
-    return _Line(direction, least(direction), least(-direction), float(solver.scaling.columns[z].max()))

@@ -34,8 +34,6 @@ GRACE = 10.0
 """Seconds after the time limit before a child that has not answered is ended."""
 
 _PACKAGES = {"scip": "pyscipopt", "gurobi": "gurobipy"}
-# Gurobi's code for a model that is too large for its free licence.
-_GUROBI_SIZE_LIMIT = 10010
 # Solvers write 1e20 for infinity.
 _INFINITE = 1e19
 _FEASIBLE = 1e-5
@@ -310,16 +308,7 @@ def _by_gurobi(program: BilinearProgram, options: dict[str, Any]) -> dict[str, A
         if program.start is not None:
             for variable, value in zip(x, program.start.tolist(), strict=True):
                 variable.Start = value
-        try:
-            model.optimize()
-        except gp.GurobiError as error:
-            if error.errno != _GUROBI_SIZE_LIMIT:
-                raise
-            return _failure(
-                f"the model has {len(program.c)} columns and {len(program.row_lower)} rows, and Gurobi's size-limited "
-                "licence stops at 2000 of each and at 200 columns once a product stands in a row. Use a full licence, "
-                "backend='scip', fewer samples or fewer contexts"
-            )
+        model.optimize()
         has_point, code, bound = model.SolCount > 0, model.Status, float(model.ObjBound)
         return {
             "x": np.array([variable.X for variable in x]) if has_point else None,

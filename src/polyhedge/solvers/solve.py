@@ -455,54 +455,33 @@ def _ask(
     """How a solver ended, also in its words; perhaps a point, and perhaps a lower bound."""
     import cvxpy as cp
 
-    problem, variables = _written(program)
+    n = len(program.c)
+    z = cp.Variable(n, integer=len(program.integer) == n or [tuple(program.integer.tolist())])
+    cost = program.c @ z if program.P is None else program.c @ z + 0.5 * cp.quad_form(z, cp.psd_wrap(program.P))
+    rows, start = [], 0
+    for cone in program.cones:
+        block = slice(start, start + cone.n_rows)
+        start += cone.n_rows
+        kept = np.isfinite(program.b[block])
+        if kept.any():
+            slack = program.b[block][kept] - program.A[block][kept] @ z
+            is_soc = cone.kind == "soc"
+            rows.append(cp.SOC(slack[0], slack[1:]) if is_soc else slack == 0 if cone.kind == "zero" else slack >= 0)
+    problem = cp.Problem(cp.Minimize(cost), rows)
     try:
         data, chain, inverse = problem.get_problem_data(backend.upper())
         solution = chain.invert(chain.solve_via_data(problem, data, solver_opts=options), inverse)
     except Exception as error:
         raise SolverError(
-            f"backend={backend!r} refused a program with {len(program.c)} columns: {error} Check its licence and "
-            "`options`, or use backend='auto'."
+            f"backend={backend!r} refused a program with {n} columns: {error} Check its licence and `options`, or use "
+            "backend='auto'."
         ) from error
-    words, values = str(solution.status), solution.primal_vars
+    words = str(solution.status)
     if words in (cp.INFEASIBLE, cp.INFEASIBLE_INACCURATE, "infeasible_or_unbounded"):
         return Status.INFEASIBLE, words, None, None  # the relaxation is bounded
-    x = np.full(len(program.c), np.nan)
-    for columns, variable in variables:
-        x[columns] = np.ravel(values.get(variable.id, np.nan)) if values else np.nan
+    x = np.ravel((solution.primal_vars or {}).get(z.id, np.full(n, np.nan)))
     if not np.isfinite(x).all():
         return Status.FAILED, words, None, None
     read = _BOUNDS.get(backend)
     lower = None if read is None else float(read(solution.attr["solver_specific_stats"])) + program.offset
     return Status.OPTIMAL, words, x, lower
-
-
-def _written(program: ConicProgram) -> tuple[Any, list[tuple[Any, Any]]]:
-    """The program in CVXPY without its offset, and its variables with their columns."""
-    import cvxpy as cp
-
-    n = len(program.c)
-    integer = np.asarray(program.integer)
-    others = np.setdiff1d(np.arange(n), integer)
-    parts = [(integer, cp.Variable(len(integer), integer=True))]
-    if len(others):
-        parts.append((others, cp.Variable(len(others))))
-    cost = sum(program.c[columns] @ x for columns, x in parts)
-    if program.P is not None:
-        order = np.concatenate([columns for columns, _ in parts])
-        P = program.P[order][:, order]
-        cost = cost + 0.5 * cp.quad_form(cp.hstack([x for _, x in parts]), cp.psd_wrap(P))
-    rows, start = [], 0
-    for cone in program.cones:
-        block = slice(start, start + cone.n_rows)
-        start += cone.n_rows
-        if not cone.size:
-            continue
-        kept = np.isfinite(program.b[block])
-        A, b = program.A[block][kept], program.b[block][kept]
-        if not kept.any():
-            continue
-        slack = b - sum(A[:, columns] @ x for columns, x in parts)
-        is_soc = cone.kind == "soc"
-        rows.append(cp.SOC(slack[0], slack[1:]) if is_soc else slack == 0 if cone.kind == "zero" else slack >= 0)
-    return cp.Problem(cp.Minimize(cost), rows), parts

@@ -62,27 +62,22 @@ def report(
             page = page_writer()(path, out)
     else:
         page = check_writable(path.with_suffix(".html") if out is None else out)
+        from polyhedge.app.report.model import model_report
+
         with progress("writing the page"):
-            replace_file(page, _model_page(path, data, title, options).encode())
+            if data is not None:
+                decider, record, _, rows = options.rows(path, data)
+                details = _details(decider, path, title, rows.warnings, data)
+                details = replace(details, groups=rows.groups, n_units=n_units(decider, record))
+                text = model_report(decider, rows.X, rows.Y, details, rows.parameters, rows.labels)
+            else:  # without rows to read, a model that Python code has saved will do as well
+                decider = options.model(path)
+                text = model_report(decider, details=_details(decider, path, title, [], None))
+            replace_file(page, text.encode())
     if options.as_json:
         tell_json({"page": page})
     else:
         say(f"Page: {page}")
-
-
-def _model_page(path: Path, data: Path | None, title: str, options: ModelTableOptions) -> str:
-    from polyhedge.app.report.model import model_report
-
-    if data is not None:
-        decider, record, _, rows = options.rows(path, data)
-        details = _details(decider, path, title, rows.warnings, data)
-        details = replace(details, groups=rows.groups, n_units=n_units(decider, record))
-        return model_report(decider, rows.X, rows.Y, details, rows.parameters, rows.labels)
-    if not path.is_file():
-        raise FileNotFoundError(f"There is no folder and no file {path}. Write a model with polyhedge fit.")
-    # Without rows to read, a model that Python code has saved will do as well.
-    decider = options.model(path)
-    return model_report(decider, details=_details(decider, path, title, [], None))
 
 
 def _details(

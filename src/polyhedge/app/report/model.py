@@ -24,7 +24,7 @@ from polyhedge.app.report.held_out import (
     own_warnings,
     percent,
 )
-from polyhedge.app.report.page import Block, Code, Facts, Missing, Note, Page, Points, Section, Table, Text, frame_table
+from polyhedge.app.report.page import Block, Code, Facts, Missing, Note, Page, Points, Section, Text, frame_table
 from polyhedge.app.report.pictures import curve_blocks, set_pictures
 from polyhedge.app.rows import Observed, TableRows, observed
 from polyhedge.calibration.labels import as_values
@@ -166,8 +166,17 @@ def _decided(decider: RobustDecider, rows: TableRows | None, seen: Observed | No
 
 def _bounded(decider: RobustDecider, rows: TableRows | None) -> list[Block]:
     family = decider.model_.family
-    if family.report is not None:
-        return [Points(policy_in_words(decider)), _frontier(decider)]
+    if family.report is not None:  # with what other weights of the bound against the mean cost would choose
+        import pandas as pd
+
+        unit = (decider.problem_.units or {}).get("cost")
+        heads = {"rule": "best policy"} | {name: with_unit(f"scored {name}", unit) for name in ("bound", "cost")}
+        note = (
+            f"This policy was made with caution {decider.policy_.caution:g}. The figures are cross-validated on rows "
+            "that do not calibrate, so that a caution may be chosen by them."
+        )
+        frame = pd.DataFrame(decider.frontier()).rename(columns=heads)
+        return [Points(policy_in_words(decider)), frame_table("Bound against mean cost", frame, note)]
     if family.sets is None:
         return [Text(f"What is calibrated is {family.made_of}.")]
     if rows is None:
@@ -175,19 +184,6 @@ def _bounded(decider: RobustDecider, rows: TableRows | None) -> list[Block]:
     head = "The sides of the set in words, those that are tight at worst outcomes most often first:"
     sentences = facets_in_words(decider, rows.X, **rows.given)
     return [*set_pictures(decider, rows.X, rows.Y, rows.parameters), Text(head), Points(sentences)]
-
-
-def _frontier(decider: RobustDecider) -> Table:
-    """What other weights of the bound against the mean cost would choose."""
-    import pandas as pd
-
-    unit = (decider.problem_.units or {}).get("cost")
-    heads = {"rule": "best policy"} | {name: with_unit(f"scored {name}", unit) for name in ("bound", "cost")}
-    note = (
-        f"This policy was made with caution {decider.policy_.caution:g}. The figures are cross-validated on rows that "
-        "do not calibrate, so that a caution may be chosen by them."
-    )
-    return frame_table("Bound against mean cost", pd.DataFrame(decider.frontier()).rename(columns=heads), note)
 
 
 def _made(decider: RobustDecider, details: ModelDetails) -> list[Block]:
