@@ -90,12 +90,7 @@ def _about(code: Code, text: str) -> list[Diagnostic]:
 def diagnostics_of_fit(model: Model, rows: Rows, calibrate: Indices, in_time: bool) -> tuple[Diagnostic, ...]:
     """Copies, few calibration rows, tied scores, drift; from rows that the predictor of the model has not seen.
 
-    Parameters
-    ----------
-    model : fitted on these rows.
-    rows : with features as the predictor takes them.
-    calibrate : the rows that set the radius: with pooled calibration, learning rows too.
-    in_time : whether parts follow one another in time.
+    The rows `calibrate` set the radius: with pooled calibration, learning rows too.
     """
     own, names = rows.take(calibrate), model.problem.outcome_names
     # Rows that developed a policy have trained its predictor too: their residuals are smaller than those of new rows.
@@ -117,13 +112,7 @@ def diagnostics_of_new_radii(
 ) -> tuple[Diagnostic, ...]:
     """The same of rows that set radii after a fit.
 
-    Parameters
-    ----------
-    model : with these radii.
-    rows : with features as the predictor takes them.
-    in_time : whether rows come in the order of time.
-    made : fingerprints of rows that made what stays of the model; None if unknown.
-    trained : fingerprints of rows that were given with these to train on.
+    `made` has fingerprints of rows that made what stays of the model, `trained` of those that now train it.
     """
     hashes, residuals, names = row_hashes(rows), _residuals(model, rows), model.problem.outcome_names
     return (
@@ -159,12 +148,7 @@ def diagnostics_of_evaluation(
 ) -> list[Diagnostic]:
     """Coverage that is too low or notably too high, and expected costs that are off, on rows that were not used.
 
-    Parameters
-    ----------
-    model, measured : what decided, and what happened row by row.
-    coverage : of rows that are independent of each other.
-    n_units : independent rows or groups that set the radius.
-    groups : (N,) labels of near-copies, or None.
+    `coverage` is of rows that are independent of each other, and `n_units` such rows or groups set the radius.
     """
     found = coverage_diagnostic(coverage, n_units, model.radii.alpha) if model.radii.is_marginal else []
     return [*found, *expected_cost_diagnostic(measured.expected, measured.realised, groups)]
@@ -269,12 +253,7 @@ def drift_between_parts(parts: Sequence[tuple[str, Array]], names: Sequence[str]
     """Whether residuals of consecutive parts of an ordered split differ.
 
     Two-sample Kolmogorov-Smirnov tests, corrected for their number, so that a table without drift is suspected with
-    probability `FALSE_ALARMS` at most.
-
-    Parameters
-    ----------
-    parts : (name, residuals of shape (n, d)) in the order of time, none of them used for training.
-    names : of the outcomes.
+    probability `FALSE_ALARMS` at most. `parts` are names with residuals (n, d) in the order of time.
     """
     worst = _largest_drift(parts, names)
     if worst is None:
@@ -319,10 +298,7 @@ def _largest_drift(parts: Sequence[tuple[str, Array]], names: Sequence[str]) -> 
 def order_diagnostic(rows: Any, *, as_they_come: bool = False) -> list[Diagnostic]:
     """Whether rows of a frame are in the order of a column of dates, and their split is not.
 
-    Parameters
-    ----------
-    rows : data frame; anything else has no dates.
-    as_they_come : whether the parts follow one another in the order of the rows; else they are random.
+    Parts follow one another `as_they_come`, or are random.
     """
     found = time_order(rows) if hasattr(rows, "select_dtypes") else None
     if found is None or (as_they_come and found[1]):
@@ -353,12 +329,7 @@ def groups_diagnostic(inside: Mask, labels: Mapping[str, Any]) -> list[Diagnosti
 
     The number of covered rows of each category is compared with its hypergeometric distribution if categories were
     assigned at random. p-values are corrected for their number, so that the warning is false in `FALSE_ALARMS` of all
-    tables at most.
-
-    Parameters
-    ----------
-    inside : (n,) which rows are covered; rows that have trained nothing.
-    labels : (n,) categories by the name of their column.
+    tables at most. `labels` are categories (n,) by the name of their column.
     """
     tests = []
     for column, values in labels.items():
@@ -462,12 +433,7 @@ def expected_cost_diagnostic(expected: Array, realised: Array, groups: Any = Non
     """Whether decisions cost notably more or less in the mean than expected.
 
     Notably: by 5 % of the realised cost and, by a paired t-test, more than chance explains in
-    `FALSE_ALARMS` of all tables.
-
-    Parameters
-    ----------
-    expected, realised : (n,) costs of rows that the model has not seen; NaN where they are not known.
-    groups : (n,) labels of near-copies, which count once; None where there are none.
+    `FALSE_ALARMS` of all tables. Costs (n,) are NaN where they are not known; near-copies of `groups` count once.
     """
     known = np.isfinite(expected) & np.isfinite(realised)
     own = None if groups is None else np.asarray(groups)[known]

@@ -387,13 +387,8 @@ def measure_rows(
 ) -> RowMeasures:
     """Bound, realised cost, regret and the like of each row, at the problem's parameters; test data only.
 
-    Parameters
-    ----------
-    problem, decisions : what was to be decided in N rows, and what was.
-    inside : (N,) whether the outcome lay in its region.
-    centers, outcomes : (N, d) what was predicted, and what came.
-    parameters : (N, t) values of the problem's parameters; None where it has none.
-    unpromised : numbers of the rows for which nothing is promised, although they may have a bound.
+    `problem` and its `parameters`, `decisions`, `centers` and `outcomes` are those of the rows; `inside` says whether
+    outcomes lay in their regions. Nothing is promised for the rows `unpromised`, although they may have a bound.
     """
     z, values = decisions.flat, np.zeros((len(outcomes), 0)) if parameters is None else parameters
     trusting, nominal = decide_knowing(problem, centers, values)
@@ -444,11 +439,7 @@ def _rounding(decisions: Decisions, differences: Sequence[Array]) -> Array:
 def by_group(measures: RowMeasures, labels: Any, alpha: float) -> tuple[GroupMeasure, ...]:
     """How the rows of each label fared, in the order of the labels; test data only.
 
-    Parameters
-    ----------
-    measures : what happened row by row.
-    labels : (N,) one for each row; missing ones are a group too.
-    alpha : the level that was promised.
+    `measures` have one of the `labels` for each row, missing ones are a group too; `1 - alpha` was promised.
     """
     labels = np.asarray(labels)
     if labels.shape != measures.inside.shape:
@@ -466,10 +457,7 @@ def by_group(measures: RowMeasures, labels: Any, alpha: float) -> tuple[GroupMea
 def shortfalls(hits: Sequence[Mask], alpha: float) -> Array:
     """p-values of so few hits in each group, corrected for their number by Holm's step-down method.
 
-    Parameters
-    ----------
-    hits : for each group, which of its rows were covered.
-    alpha : a row is missed with at most this probability if the promise holds.
+    `hits` are those of the rows of each group; `alpha` is the probability of a miss if the promise holds.
 
     Examples
     --------

@@ -44,15 +44,10 @@ def write_model(
     sign: Key | None = None,
     life: Any = None,
 ) -> None:
-    """Write a model file, whole or not at all, and only if what is read back decides as the model does.
+    """Write a `model` file to `path`, whole or not at all, and only if what is read back decides as the model does.
 
-    Parameters
-    ----------
-    path : where to write.
-    model : what to write.
-    trusted : names of types in the predictor that are stored through skops; whoever reads the file must trust them too.
-    sign : private key; None for a file that is not signed.
-    life : what its decider goes on with, an object of a stored class.
+    `sign` is a private key. Types in the predictor that are `trusted` go through skops; whoever reads the file must
+    trust them too. `life` is what its decider goes on with, an object of a stored class.
     """
     predictor, members = store_predictor(model.family.predictor, trusted)
     values = {
@@ -90,15 +85,8 @@ def read_model(
 ) -> tuple[Model, Any, Any]:
     """Read a model file: the model, what `RobustDecider` takes as its predictor, and what it goes on with.
 
-    `ModelFileError` where the file is not what `write_model` wrote.
-
-    Parameters
-    ----------
-    path : the file.
-    problem : the problem, where the file holds only a reference to it.
-    trusted : names of types in the predictor that skops may make, and that may run code.
-    max_bytes : size of the unpacked model beyond which it is refused.
-    verify : public key, or several: a file that none of them has signed is refused.
+    `ModelFileError` where the file is not what `write_model` wrote. The arguments `path`, `problem`, `trusted`,
+    `max_bytes` and `verify` are those of `polyhedge.load`.
     """
     return _made(open_model(path, max_bytes, verify), problem, trusted)
 

@@ -112,14 +112,7 @@ def read_signature(member: bytes | None) -> Signature | None:
 
 
 def check_signature(signature: Signature | None, digest: str, keys: Key | Sequence[Key]) -> str:
-    """The fingerprint of the key among `keys` that has signed; `ModelFileError` where none has.
-
-    Parameters
-    ----------
-    signature : what the file says.
-    digest : of the content that was read.
-    keys : one public key or several, as files or text.
-    """
+    """The fingerprint of the key among `keys` that has signed; `ModelFileError` where none has."""
     several: Any = [keys] if isinstance(keys, (str, Path, bytes)) else keys
     if not isinstance(several, Iterable) or not (several := list(several)):
         raise ValueError(f"verify must be a public key, a list of them, or None, got {keys!r}.")

@@ -34,14 +34,8 @@ def monitoring_report(
 ) -> str:
     """The page of a model whose outcomes are monitored: coverage, alarm, bounds and costs in the order of the rows.
 
-    Parameters
-    ----------
-    title : of the page.
-    monitored : what came of the bounds, as from `RobustDecider.update`.
-    history : the rows of the log, as from `OutcomeLog.history`.
-    radius : the one in force.
-    cost_unit : in which costs are counted.
-    diagnostics : findings, as from `OutcomeLog.diagnostics`.
+    `monitored`, `history` and `diagnostics` are those of the `OutcomeLog`, `radius` is the one in force; `title` is
+    that of the page, and costs are in units of `cost_unit`.
     """
     n, n_bounded, alarm = len(monitored.missed), int(monitored.has_bound.sum()), monitored.alarm
     of_rows = f"of {n} rows" if n == n_bounded else f"of {n_bounded} rows with a bound"

@@ -28,14 +28,8 @@ def draw(
 ) -> list[Block]:
     """A picture as a block; a line says what is missing where matplotlib is not there.
 
-    The legend is moved below the picture: inside, it would hide data on a small screen.
-
-    Parameters
-    ----------
-    paint : called with the axes, one for each panel.
-    caption : below the picture.
-    size : width and height in inches.
-    n_panels : panels, one above the other.
+    The legend is moved below the picture: inside, it would hide data on a small screen. `paint` is called with the
+    axes of `n_panels` panels, one above the other.
     """
     if importlib.util.find_spec("matplotlib") is None:
         return [
