@@ -397,7 +397,10 @@ def measure_rows(
     regret = realised - decide_knowing(problem, outcomes, values)[1]
     over_nominal = realised - _realised(problem, trusting, outcomes, values)
     over_nominal[np.abs(over_nominal) <= CANCELLATION * np.abs(realised)] = 0.0
-    slack = _rounding(decisions, (premium, regret, over_nominal))
+    # What solvers and floats may be off by: a share of what decisions differ by in this very row, and of the bound.
+    gap = np.where(np.isfinite(decisions.gap), decisions.gap, 0.0)
+    sizes = [np.where(np.isfinite(each), np.abs(each), 0.0) for each in (premium, regret, over_nominal)]
+    slack = gap + SOLVED * sum(sizes) + CANCELLATION * np.abs(decisions.cost_bound)
     decided = np.asarray(np.isfinite(z).all(axis=1), dtype=bool)
     has_bound = np.ones(len(z), dtype=bool) if decisions.radii is None else np.isfinite(decisions.radii)
     expected = np.full(len(z), np.nan) if decisions.expected_cost is None else decisions.expected_cost
@@ -427,13 +430,6 @@ def _realised(problem: DecisionProblem, z: Array, outcomes: Array, values: Array
     realised = np.full(len(z), np.nan)
     realised[decided] = problem.evaluate(z[decided], outcomes[decided], values[decided])
     return realised
-
-
-def _rounding(decisions: Decisions, differences: Sequence[Array]) -> Array:
-    """What solvers and floats may be off by: a share of what decisions differ by in this very row, and of the bound."""
-    gap = np.where(np.isfinite(decisions.gap), decisions.gap, 0.0)
-    scale = sum((np.where(np.isfinite(size), np.abs(size), 0.0) for size in differences), np.zeros(len(gap)))
-    return np.asarray(gap + SOLVED * scale + CANCELLATION * np.abs(decisions.cost_bound))
 
 
 def by_group(measures: RowMeasures, labels: Any, alpha: float) -> tuple[GroupMeasure, ...]:

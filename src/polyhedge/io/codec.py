@@ -214,7 +214,16 @@ class Decoder:
         # Taken out: an array at many places would cost far more than its file shows.
         if not isinstance(name, str) or not name.startswith(f"{_FOLDER}/") or name not in self.members:
             raise ModelFileError(f"The array {str(name)[:80]!r} is missing, or used twice.")
-        array = _read_array(self.members.pop(name), name)
+        content = self.members.pop(name)
+        shape, is_fortran, dtype, start = npy_header(content, name)
+        if dtype not in _DTYPES.values():
+            raise ModelFileError(f"The array {name} holds {dtype}; only 64-bit numbers and booleans are allowed.")
+        # The numbers stay in the member itself, unless it is read-only or they are not aligned there.
+        flat = np.frombuffer(content, dtype=dtype, offset=start)
+        if dtype.kind == "b" and flat.size and flat.view(np.uint8).max() > 1:
+            raise ModelFileError(f"The array {name} holds booleans other than 0 and 1.")
+        flat = flat if flat.flags.writeable and flat.flags.aligned else flat.copy()
+        array = flat.reshape(shape, order="F" if is_fortran else "C")
         if is_finite and not _is_finite(array):
             raise ModelFileError(f"The array {name} has NaN or infinite entries. Save the model again.")
         return array
@@ -242,7 +251,12 @@ def conform(value: Any, hint: Any, where: str) -> Any:
             raise _unlike(value, hint, where)
         return value
     if origin in (tuple, list, frozenset, Sequence, Collection):
-        return _conform_list(value, origin, parts, where)
+        is_fixed = origin is tuple and parts[-1] is not Ellipsis
+        if not isinstance(value, list) or (is_fixed and len(parts) != len(value)):
+            raise _unlike(value, origin, where)
+        made = tuple if origin in (Sequence, Collection) else origin
+        kinds = parts if is_fixed else [parts[0]] * len(value)
+        return made(conform(each, kind, where) for each, kind in zip(value, kinds, strict=True))
     if origin in (dict, Mapping):
         if not isinstance(value, dict):
             raise _unlike(value, hint, where)
@@ -256,17 +270,6 @@ def conform(value: Any, hint: Any, where: str) -> Any:
     if not _is_of(value, hint, origin, parts):
         raise _unlike(value, hint, where)
     return value
-
-
-def _conform_list(value: Any, origin: Any, parts: tuple[Any, ...], where: str) -> Any:
-    if not isinstance(value, list):
-        raise _unlike(value, origin, where)
-    made = tuple if origin in (Sequence, Collection) else origin
-    if origin is not tuple or parts[-1] is Ellipsis:
-        return made(conform(each, parts[0], where) for each in value)
-    if len(parts) != len(value):
-        raise _unlike(value, origin, where)
-    return tuple(conform(each, part, where) for each, part in zip(value, parts, strict=True))
 
 
 def _is_of(value: Any, hint: Any, origin: Any, parts: tuple[Any, ...]) -> bool:
@@ -314,18 +317,6 @@ def npy_header(content: bytes, name: str) -> tuple[tuple[int, ...], bool, np.dty
     if math.prod(shape) * dtype.itemsize != len(content) - stream.tell():
         raise ModelFileError(f"The array {name} says it has the shape {shape}, but its size is another.")
     return shape, is_fortran, dtype, stream.tell()
-
-
-def _read_array(content: bytes, name: str) -> np.ndarray[Any, Any]:
-    shape, is_fortran, dtype, start = npy_header(content, name)
-    if dtype not in _DTYPES.values():
-        raise ModelFileError(f"The array {name} holds {dtype}; only 64-bit numbers and booleans are allowed.")
-    # The numbers stay in the member itself, unless it is read-only or they are not aligned there.
-    flat = np.frombuffer(content, dtype=dtype, offset=start)
-    if dtype.kind == "b" and flat.size and flat.view(np.uint8).max() > 1:
-        raise ModelFileError(f"The array {name} holds booleans other than 0 and 1.")
-    flat = flat if flat.flags.writeable and flat.flags.aligned else flat.copy()
-    return flat.reshape(shape, order="F" if is_fortran else "C")
 
 
 def _is_finite(array: np.ndarray[Any, Any]) -> bool:

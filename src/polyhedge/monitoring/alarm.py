@@ -83,27 +83,22 @@ class Alarm:
     def updated(self, missed: ArrayLike) -> Self:
         """After more rows, in order; `missed` (N,) says which were not covered."""
         n, n_missed, wealth, highest, raised = self.n, self.n_missed, self.wealth, self.highest, self.raised_at
-        n_moments = self.n_moments
+        n_moments, size, planned = self.n_moments, self.n_calibrate + 1, self.n_calibrate + 1 - self.rank
         for miss in np.asarray(missed, dtype=bool).tolist():
             if n % _EVERY == 0:
                 n_moments += 1
                 # All bets on a change at the c-th moment start with 1 / (c (c + 1)) together, which adds up to 1.
                 wealth = wealth + 1 / (n_moments * (n_moments + 1) * len(_MULTIPLES))
-            wealth = wealth * self._payoff(n, n_missed, miss)
+            chance, share = (planned + n_missed) / (size + n), planned / size
+            # Never a bet that bounds fail less often: with tied scores they do, and that is no reason for an alarm.
+            suspected = np.maximum(np.minimum(_MULTIPLES * share, (1 + share) / 2), chance)
+            wealth = wealth * (suspected / chance if miss else (1 - suspected) / (1 - chance))
             n, n_missed = n + 1, n_missed + miss
             highest = max(highest, float(wealth.sum()) + 1 / (n_moments + 1))  # with the stakes of moments to come
             raised = n if raised is None and highest >= 1 / self.rate else raised
         return replace(
             self, wealth=wealth, n_moments=n_moments, n=n, n_missed=n_missed, highest=highest, raised_at=raised
         )
-
-    def _payoff(self, n: int, n_missed: int, miss: bool) -> Array:
-        """By what each bet (J,) multiplies at the next row."""
-        size, planned = self.n_calibrate + 1, self.n_calibrate + 1 - self.rank
-        chance, share = (planned + n_missed) / (size + n), planned / size
-        # Never a bet that bounds fail less often: with tied scores they do, and that is no reason for an alarm.
-        suspected = np.maximum(np.minimum(_MULTIPLES * share, (1 + share) / 2), chance)
-        return np.asarray(suspected / chance if miss else (1 - suspected) / (1 - chance))
 
     def __str__(self) -> str:
         """What was seen, how unlikely it is, and what to do."""

@@ -101,7 +101,7 @@ def refreshed(
     if train is None and calibrate is None:
         split = _halves(settings.split, times, as_pandas(X), own_groups, rng, is_trained)
     else:
-        if calibrate is None or (is_trained and (train is None or not len(train))):
+        if calibrate is None or (is_trained and not np.size(() if train is None else train)):
             raise ValueError(
                 "Give train and calibrate together, each with rows (train may be left out where nothing is trained), "
                 "or neither, for halves."

@@ -158,7 +158,15 @@ def _conic_arrays(
     costs, offsets, matrices, sides = zip(*(arrays[-4:] for arrays in moved), strict=True)
     c, b = (np.column_stack([np.asarray(one, dtype=float) for one in some]) for some in (costs, sides))
     offset, A = np.array([float(np.asarray(one).ravel()[0]) for one in offsets]), [-sp.csr_array(M) for M in matrices]
-    cones = _cones(data["dims"])
+    dims = data["dims"]
+    if getattr(dims, "pnd", None):
+        raise ValueError(
+            "Generalised power cones are not supported in the feasible set. Rewrite the constraint "
+            "with cp.power, cp.geo_mean of two terms or second-order cones."
+        )
+    sizes = [("zero", dims.zero), ("nonneg", dims.nonneg), *(("soc", n) for n in dims.soc)]
+    blocks = [Cone(kind, size) for kind, size in [*sizes, *(("psd", n) for n in dims.psd)] if size]
+    cones = (*blocks, *[Cone("exp", 3)] * dims.exp, *(Cone("pow", 3, exponent) for exponent in dims.p3d))
     chosen = products(A[0], b[:, 0], cones)
     if chosen:
         turn = rotation(cones, chosen)
@@ -182,20 +190,6 @@ def _conic_arrays(
         return program, columns, None
     in_c, in_A, in_b = (sp.csr_array(part[:, 1:] - part[:, :1]) for part in (c, entries, b))
     return program, columns, Slopes(in_c, in_A, in_b, offset[1:] - offset[0])
-
-
-def _cones(dims: object) -> tuple[Cone, ...]:
-    cones = [Cone("zero", dims.zero), Cone("nonneg", dims.nonneg)]  # type: ignore[attr-defined]
-    cones += [Cone("soc", size) for size in dims.soc]  # type: ignore[attr-defined]
-    cones += [Cone("psd", order) for order in dims.psd]  # type: ignore[attr-defined]
-    cones += [Cone("exp", 3)] * dims.exp  # type: ignore[attr-defined]
-    cones += [Cone("pow", 3, exponent) for exponent in dims.p3d]  # type: ignore[attr-defined]
-    if getattr(dims, "pnd", None):
-        raise ValueError(
-            "Generalised power cones are not supported in the feasible set. Rewrite the constraint "
-            "with cp.power, cp.geo_mean of two terms or second-order cones."
-        )
-    return tuple(cone for cone in cones if cone.size)
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,22 @@ def read_mps(path: str | Path, max_bytes: int = MAX_MPS_BYTES) -> MpsModel:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}. Check the path.")
-    unpacked = _unpacked(path, check_count(max_bytes, "max_bytes", minimum=1))
+    size, unpacked = path.stat().st_size, None
+    with path.open("rb") as file:
+        is_packed = file.read(2) == b"\x1f\x8b"
+    if size <= check_count(max_bytes, "max_bytes", minimum=1) and is_packed:  # not every build of HiGHS unpacks
+        try:
+            with gzip.open(path) as file:
+                unpacked = file.read(max_bytes + 1)
+        except (OSError, EOFError, zlib.error) as error:
+            raise ValueError(f"{path} cannot be unpacked: {error}. Pack it again, or give it as it is.") from error
+        size = len(unpacked)
+    if size > max_bytes:
+        size_text = "unpacks to more than that" if is_packed else f"has {size}"
+        raise ValueError(
+            f"{path} may have at most {max_bytes} bytes, and {size_text}: a stranger's file should not take all "
+            "memory. If you trust it, raise the limit with from_mps(..., max_bytes=...)."
+        )
     highs = highspy.Highs()
     highs.setOptionValue("output_flag", False)
     if unpacked is None:
@@ -83,27 +98,3 @@ def read_mps(path: str | Path, max_bytes: int = MAX_MPS_BYTES) -> MpsModel:
         columns=columns,
         rows=rows,
     )
-
-
-def _unpacked(path: Path, max_bytes: int) -> bytes | None:
-    """What a packed file holds, because not every build of HiGHS can unpack it; None for a plain one.
-
-    Raises where either is larger than a reader is ready for.
-    """
-    size, content = path.stat().st_size, None
-    with path.open("rb") as file:
-        is_packed = file.read(2) == b"\x1f\x8b"
-    if size <= max_bytes and is_packed:
-        try:
-            with gzip.open(path) as file:
-                content = file.read(max_bytes + 1)
-        except (OSError, EOFError, zlib.error) as error:
-            raise ValueError(f"{path} cannot be unpacked: {error}. Pack it again, or give it as it is.") from error
-        size = len(content)
-    if size > max_bytes:
-        size_text = "unpacks to more than that" if is_packed else f"has {size}"
-        raise ValueError(
-            f"{path} may have at most {max_bytes} bytes, and {size_text}: a stranger's file should not take all "
-            "memory. If you trust it, raise the limit with from_mps(..., max_bytes=...)."
-        )
-    return content

@@ -86,7 +86,12 @@ class Verifier:
         parts = np.abs(reduced) * np.minimum(scaling.columns, np.abs(x))
         size = max(unit, float(parts.max(initial=0.0)))
         total = terms + float(np.abs(y) @ row_terms)
-        is_faint = total < _FAINT * unit and self._left(program, x, y, curved) <= NOISE * unit
+        is_faint = total < _FAINT * unit
+        if is_faint:  # the sum of all scaled terms is 0 at a cost of 0, however far from 0 the origin is
+            step = np.abs(x - scaling.origin)
+            left = np.abs(scaling.cost / scaling.columns * self.costs(program.c)) @ step + np.abs(curved) @ step
+            limits = np.abs(self.limits(b) / scaling.rows) + self.size @ step
+            is_faint = float(left + np.abs(y - scaling.prices) @ limits) <= NOISE * unit
         size = _FAINT * unit if is_faint else min(size, total)
         size += ROUNDING / OPTIMAL * (terms + float(np.abs(b) @ np.abs(y)))
         # Multipliers come from the solver: large ones must not raise the costs at stake.
@@ -95,13 +100,6 @@ class Verifier:
         gap = complementarity + imbalance if imbalance <= _ROUGH * size and np.isfinite(complementarity) else np.inf
         status = status_at(max(gap, off * size), size)
         return replace(solution, value=value, gap=gap, status=status, size=size, broken=off)
-
-    def _left(self, program: ConicProgram, x: Array, y: Array, curved: Array) -> float:
-        """The sum of all scaled terms: 0 at a cost of 0, however far from 0 the origin is."""
-        scaling, step = self.scaling, np.abs(x - self.scaling.origin)
-        costs = np.abs(scaling.cost / scaling.columns * self.costs(program.c)) @ step + np.abs(curved) @ step
-        limits = np.abs(self.limits(np.where(np.isposinf(program.b), 0.0, program.b)) / scaling.rows) + self.size @ step
-        return float(costs + np.abs(y - scaling.prices) @ limits)
 
     def _in_dual_cone(self, y: Array, is_none: Mask) -> Array:
         """Multipliers that may prove something: moved into the dual cone, 0 where there is no limit."""

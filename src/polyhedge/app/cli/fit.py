@@ -134,6 +134,7 @@ def fit(
     check_writable(out)
     import numpy as np
 
+    from polyhedge import learners
     from polyhedge.app.rows import (
         check_solvable,
         columns_in,
@@ -191,11 +192,18 @@ def fit(
         with_copies=True,
     )
     check_solvable(decided, rows)
+    if learner not in (None, *LEARNERS):
+        raise ValueError(f"--learner must be one of {', '.join(LEARNERS)}, got {learner!r}.")
+    made = None
+    if learner is not None or guarantee == "outcome":
+        kind = getattr(learners, LEARNERS[learner or "auto"])
+        limit = {} if "time_limit" not in kind.__dataclass_fields__ else {"time_limit": time_limit}
+        made = learners.Certified(kind(**limit))
     decider = RobustDecider(
         decided,
         predictor=predictor,
         alpha=alpha,
-        learner=_learner(learner, guarantee, time_limit),
+        learner=made,
         split=_split(rows, time_column, starts, gap, shares),
         random_state=seed,
         calibration=calibrator if rows.labels is None else with_values(calibrator, rows.labels),
@@ -267,19 +275,6 @@ def _split(rows: TableRows, time_column: str | None, starts: str | None, gap: st
     except ValueError:
         length = gap
     return TimeSplit(time_column, rows.times, parts, None if starts is None else names_in(starts), length)
-
-
-def _learner(name: str | None, guarantee: str | None, time_limit: float | None) -> Any:
-    """The learner of a set; None for the default of `RobustDecider`."""
-    from polyhedge import learners
-
-    if name not in (None, *LEARNERS):
-        raise ValueError(f"--learner must be one of {', '.join(LEARNERS)}, got {name!r}.")
-    if name is None and guarantee != "outcome":
-        return None
-    kind = getattr(learners, LEARNERS[name or "auto"])
-    limit = {} if "time_limit" not in kind.__dataclass_fields__ else {"time_limit": time_limit}
-    return learners.Certified(kind(**limit))
 
 
 def outcome_frame(problem: Any, Y: Any, names: Any) -> Any:

@@ -192,9 +192,11 @@ def inspect(*, model: ModelFile, options: FileOptions) -> None:
 
     Example: polyhedge inspect model.polyhedge
     """
+    from polyhedge.io.fit_record import FitRecord
+
     with opened(model):
         info = io.inspect_model(model, max_bytes=options.max_bytes, verify=options.verify)
-        more = {} if options.as_json else _kept_lines(info)
+        kept = FitRecord.read(info.details)
     if options.as_json:
         stored = {name: value for name, value in vars(info).items() if name not in ("set", "spread")}
         shape = None if info.set is None else {"kind": type(info.set).__name__, "n_outcomes": info.set.n_outcomes}
@@ -202,16 +204,10 @@ def inspect(*, model: ModelFile, options: FileOptions) -> None:
         in_force = {"alpha": info.alpha, "radius": info.radius, "n_calibrate": info.n_calibrate}
         tell_json({**stored, "author": info.author, "set": shape, "spread": spread, **in_force})
         return
-    for line in [*str(info).splitlines(), *(f"{label:<10} {text}" for label, text in more.items())]:
+    for line in str(info).splitlines():
         say(line)
-
-
-def _kept_lines(info: io.ModelInfo) -> dict[str, str]:
-    from polyhedge.io.fit_record import FitRecord
-
-    kept = FitRecord.read(info.details)
     if kept is None:
-        return {}
+        return
     schema, new = kept.schema, kept.refreshed
     lines = {"features": ", ".join(f"{column.name} ({column.kind})" for column in schema.features)}
     if schema.outcomes != info.outcome_names:
@@ -223,7 +219,8 @@ def _kept_lines(info: io.ModelInfo) -> dict[str, str]:
     if new is not None:
         lines["refreshed"] = f"on {new.file}, {new.n_rows} rows: {new.train} train, {new.calibrate} calibrate"
     lines["observed"] = "no rows were held out" if kept.coverage is None else f"coverage {kept.coverage}"
-    return lines
+    for label, text in lines.items():
+        say(f"{label:<10} {text}")
 
 
 @app.command()
