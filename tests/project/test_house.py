@@ -129,24 +129,24 @@ def test_no_module_is_longer_than_a_reader_keeps_in_mind() -> None:
 
 
 BUDGETS = {
-    "": 3510,  # 2900 is the aim
-    "data": 1220,  # 900 is the aim
-    "predictors": 1705,  # 1000 is the aim
-    "problems": 4485,  # 3900 is the aim
+    "": 3430,  # 2900 is the aim
+    "data": 1200,  # 900 is the aim
+    "predictors": 1700,  # 1000 is the aim
+    "problems": 4465,  # 3900 is the aim
     "sets": 1365,  # 1300 is the aim
     "robust": 3540,  # 3500 is the aim
     "learners": 5060,  # 4600 is the aim
     "planning": 3905,  # 3000 is the aim
     "regions": 1085,  # 900 is the aim
     "calibration": 2030,  # 1900 is the aim
-    "monitoring": 1400,
-    "io": 1520,  # 1500 is the aim
-    "plots": 1145,  # 1000 is the aim
-    "app": 3920,  # 3800 is the aim
+    "monitoring": 1365,
+    "io": 1475,  # 1500 is the aim
+    "plots": 1125,  # 1000 is the aim
+    "app": 3770,  # 3800 is the aim
     "distributed": 560,  # 600 is the aim
     "integrations": 130,
-    "solvers": 2330,  # 2100 is the aim
-    "_support": 1215,  # 900 is the aim
+    "solvers": 2285,  # 2100 is the aim
+    "_support": 1160,  # 900 is the aim
 }
 """Lines of each package, "" being the modules at the top level: new code finds its room, or makes room."""
 

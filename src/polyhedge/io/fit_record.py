@@ -27,7 +27,7 @@ class Refreshed:
     calibrate: int
 
 
-@stored("fit from a table", transient=("warnings",))
+@stored("fit from a table")
 @dataclass(frozen=True)
 class FitRecord:
     """The record of a fit from a table; `RobustDecider.details_` of such a model holds it as `as_details`.
@@ -36,41 +36,32 @@ class FitRecord:
     ----------
     schema : the columns that the model takes.
     file, n_rows : the table's name and size.
-    sizes : rows of each part.
     n_groups : groups among the calibration rows; None where rows count one by one.
     time_column, group, copies : roles of columns, and how equal rows were counted; see `TableOptions`.
-    predictor : its name.
     coverage : what was observed on held-out rows, in words; None where there were none.
-    warnings : diagnostics about the fit.
-    seen, trained : fingerprints of rows used for training and learning, and of those on which a refresh trained.
     refreshed : the last refresh; None without.
     labels : column with the labels or weights of calibration, where it is no feature.
-    coded : code and text of each warning.
+    coded : code and text of each diagnostic of the fit.
     parameters : where the values of the problem's parameters came from: columns or numbers, see `tables.Sources`.
     """
 
     schema: Schema
     file: str = ""
     n_rows: int = 0
-    sizes: Mapping[str, int] | None = None
     n_groups: int | None = None
     time_column: str | None = None
     group: tuple[str, ...] = ()
     copies: str = "together"
-    predictor: str = ""
     coverage: str | None = None
-    warnings: tuple[Diagnostic, ...] = ()
-    seen: tuple[str, ...] = ()
-    trained: tuple[str, ...] = ()
     refreshed: Refreshed | None = None
     labels: str | None = None
     parameters: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     coded: tuple[tuple[str, str], ...] = ()
 
-    def __post_init__(self) -> None:
-        if self.warnings:
-            object.__setattr__(self, "coded", tuple((str(one.code), str(one)) for one in self.warnings))
-        object.__setattr__(self, "warnings", tuple(Diagnostic(Code(code), text) for code, text in self.coded))
+    @property
+    def warnings(self) -> tuple[Diagnostic, ...]:
+        """Diagnostics of the fit."""
+        return tuple(Diagnostic(Code(code), text) for code, text in self.coded)
 
     def as_details(self) -> dict[str, Any]:
         """For `save`; `read` gives it back."""

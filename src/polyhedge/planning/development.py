@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil
 from typing import Any
 
 import numpy as np
@@ -104,47 +103,10 @@ def planned_guard(given: Development, policy: Any, caution: float) -> tuple[Cost
 def parts_of_policy(split: Split, policy: Any, *, trained: bool) -> tuple[IndexArray, IndexArray]:
     """Rows that develop a policy and rows that calibrate it; `trained`: whether the predictor is trained here."""
     may_pool = trained and (policy is None or is_trained_here(policy))
-    if may_pool and _are_pooled(len(split.train), len(split.calibrate)):
+    # Learning rows calibrate where calibration rows are few and training rows enough to plan with.
+    if may_pool and len(split.calibrate) < _FEW and len(split.train) >= _N_FOLDS * _ROWS_A_FOLD:
         return split.train, np.concatenate([split.learn, split.calibrate])
     return np.concatenate([split.train, split.learn]) if trained else split.learn, split.calibrate
-
-
-def _are_pooled(n_train: float, n_calibrate: float) -> bool:
-    """Whether learning rows calibrate, because calibration rows are few and training rows enough to plan with."""
-    return n_calibrate < _FEW and n_train >= _N_FOLDS * _ROWS_A_FOLD
-
-
-def fewest_for_policy(
-    needed: int, shares: Sequence[float], n: int, rows_a_unit: float = 1.0
-) -> tuple[int, tuple[float, float]]:
-    """The fewest units, n or more, with `needed` to plan with and to calibrate with, and the shares that these have.
-
-    Roles are those of `parts_of_policy`, for a predictor that is trained here.
-
-    Parameters
-    ----------
-    needed : of each role.
-    shares : of train, learn and calibrate.
-    n : units that there are: rows, or groups of them.
-    rows_a_unit : rows of a unit: roles go by rows.
-
-    Examples
-    --------
-    >>> fewest_for_policy(49, (0.4, 0.2, 0.2), 100)[0], fewest_for_policy(999, (0.4, 0.2, 0.2), 100)[0]
-    (125, 4995)
-    """
-    train, learn, calibrate = (max(share, 1e-9) for share in shares[:3])  # a share of 0 needs rows without end
-
-    def roles(m: int) -> tuple[float, float]:
-        is_pooled = _are_pooled(train * m * rows_a_unit, calibrate * m * rows_a_unit)
-        return (train, learn + calibrate) if is_pooled else (train + learn, calibrate)
-
-    own = ceil(needed / min(train + learn, calibrate))
-    pooled = ceil(max(needed / min(train, learn + calibrate), _N_FOLDS * _ROWS_A_FOLD / (train * rows_a_unit)))
-    beyond = max(own, ceil(_FEW / (calibrate * rows_a_unit)))  # where learning rows do not calibrate any more
-    enough = [m for m in sorted({n, own, pooled, beyond}) if m >= n and m * min(roles(m)) >= needed]
-    least = enough[0] if enough else max(n, beyond)
-    return least, roles(least)
 
 
 def redeveloped(family: RegionFamily, given: Development) -> RegionFamily:

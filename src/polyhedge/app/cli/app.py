@@ -77,7 +77,6 @@ class _Commands(TyperGroup):
         except Exception as error:
             # What typer raises itself, to exit or to explain the usage, carries an exit code.
             if ctx.params["debug"] or hasattr(error, "exit_code"):
-                _quote_input(error)
                 raise
             if isinstance(error, _USER_ERRORS):
                 self._say(str(error) or type(error).__name__)
@@ -88,14 +87,6 @@ class _Commands(TyperGroup):
     @staticmethod
     def _say(message: str) -> None:
         say(f"polyhedge: error: {' '.join(message.split())}", err=True)
-
-
-def _quote_input(error: Any) -> None:
-    """Quote the value that was refused."""
-    details = getattr(error.__cause__, "errors", None)
-    received = [one["input"] for one in details() if "input" in one] if callable(details) else []
-    if received and hasattr(error, "message") and repr(received[0]) not in error.message:
-        error.message = f"{error.message}, got {received[0]!r}"
 
 
 def _with_plain_help(command: Any) -> Any:

@@ -230,11 +230,9 @@ def fit(
     record = replace(
         record,
         schema=replace(decider.model_.record.schema or schema, outcomes=names),
-        sizes={part: len(getattr(decider.split_, part)) for part in ("train", "learn", "calibrate", "held_out")},
         n_groups=n_groups,
-        predictor=_predictor(decider)[0],
         coverage=None if seen is None else str(seen.coverage),
-        warnings=about,
+        coded=tuple((str(one.code), str(one)) for one in about),
     )
     decider.save(out, record.as_details(), sign=sign)
     notes, is_policy = (*table.notes, *notes), hasattr(decider, "policy_")
@@ -286,14 +284,11 @@ def outcome_frame(problem: Any, Y: Any, names: Any) -> Any:
     return Y if is_named(problem) and tuple(problem.outcome_names) != tuple(names) else pd.DataFrame(Y, columns=names)
 
 
-def _predictor(decider: RobustDecider) -> tuple[str, str]:
-    """Name of the predictor and why it was chosen."""
-    name, _, reason = decider.settings_.get("chosen predictor", "").partition(" (")
-    return (name, reason.removesuffix(")")) if name else (str(decider.predictor), "as asked")
-
-
 def _summary(decider: RobustDecider, record: FitRecord, seen: Observed | None, n_used: int) -> dict[str, Any]:
-    sizes, (name, reason) = record.sizes or {}, _predictor(decider)
+    name, _, reason = decider.settings_.get("chosen predictor", "").partition(" (")
+    if not name:
+        name, reason = str(decider.predictor), "as asked"
+    sizes = {part: len(getattr(decider.split_, part)) for part in ("train", "learn", "calibrate", "held_out")}
     how: dict[str, Any]
     if hasattr(decider, "policy_"):
         how = {"policy": asdict(decider.policy_), "frontier": decider.frontier()}
@@ -310,7 +305,7 @@ def _summary(decider: RobustDecider, record: FitRecord, seen: Observed | None, n
         "split": sizes,
         "n_between": n_used - sum(sizes.values()),
         "n_groups": record.n_groups,
-        "predictor": {"name": name, "reason": reason},
+        "predictor": {"name": name, "reason": reason.removesuffix(")")},
         "guarantee": decider.guarantee_,
         **how,
         "alpha": decider.alpha_,

@@ -245,7 +245,7 @@ def refresh(
         record,
         n_groups=None if own is None else len(np.unique(own[split.calibrate])),
         coverage=None,
-        warnings=(*rows.warnings, *decider.diagnostics_),
+        coded=tuple((str(one.code), str(one)) for one in (*rows.warnings, *decider.diagnostics_)),
         refreshed=Refreshed(data.name, **sizes),
     )
     decider.save(out, {**decider.details_, **record.as_details()}, sign=options.sign)
