@@ -113,6 +113,8 @@ class Decisions:
         Calibrated radii that the bounds hold for, where a decider made them: what `update` counts errors against.
     may_tie : (N,) of bool
         Where other decisions may have the same bound; None where it is not known.
+    blocks, total_radius : (N,) of str, float
+        With `calibration=Total(...)`, the block of each row, and what `totals` adds for each row of a block.
 
     Examples
     --------
@@ -136,6 +138,8 @@ class Decisions:
     expected_cost: Array | None = None
     radii: Array | None = None
     may_tie: NDArray[np.bool_] | None = None
+    blocks: NDArray[np.str_] | None = None
+    total_radius: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "status", as_statuses(self.status, len(self.cost_bound)))
@@ -200,7 +204,7 @@ class Decisions:
 
     def among(self, rows: Indices, reasons: Sequence[str]) -> Self:
         """These decisions at their rows among N, the others of which are not decided, each for its reason."""
-        fills = {"status": Status.NOT_DECIDED, "may_tie": False, "radii": np.inf}
+        fills = {"status": Status.NOT_DECIDED, "may_tie": False, "radii": np.inf, "blocks": ""}
         arrays: dict[str, Any] = {}
         for name in (*_ARRAYS, *_IF_KNOWN):
             own = getattr(self, name)
@@ -248,6 +252,21 @@ class Decisions:
         columns.append(np.array(self.notes, dtype=object))
         names = distinct_names([*labels.decisions, "cost_bound", *extra, "status", "note"])
         return as_frame(dict(zip(names, columns, strict=True)), backend or labels.frame, labels.index)
+
+    def totals(self) -> Any:
+        """What the rows of each block cost together at most (pandas): bound, number of rows, expected cost.
+
+        The bound of a block holds as promised if all of its rows are here. It is lower than the sum of the bounds of
+        its rows, because costs above and below the plan cancel out.
+        """
+        if self.blocks is None or self.total_radius is None or self.radii is None:
+            raise ValueError("Totals are promised by calibration=Total(by=...) alone, and these decisions have none.")
+        blocks, block_of, n = np.unique(self.blocks, return_inverse=True, return_counts=True)
+        planned = np.bincount(block_of, weights=self.cost_bound - self.radii)
+        columns = {"cost_bound": planned + n * self.total_radius, "n_rows": n}
+        if self.expected_cost is not None:
+            columns["expected_cost"] = np.bincount(block_of, weights=self.expected_cost)
+        return as_frame(columns, "pandas", blocks)
 
     @property
     def notes(self) -> list[str]:
@@ -301,7 +320,7 @@ class Decisions:
 
 
 _ARRAYS = ("flat", "cost_bound", "worst_outcome", "status", "gap")
-_IF_KNOWN = ("expected_cost", "radii", "may_tie")
+_IF_KNOWN = ("expected_cost", "radii", "may_tie", "blocks")
 _FEW = 6  # entries of a decision that a line shows by name
 _SHOWN = 10  # rows that a printed text or table shows: they fit a screen
 

@@ -270,6 +270,16 @@ class RobustDecider(SettingsEstimator):
         with self._solving:
             return self._fitted("worst_outcomes").worst_outcomes(X, parameters, labels)
 
+    def bound(self, X: Any, z: Any, *, parameters: Parameters = None, labels: Labels = None) -> Decisions:
+        """Bounds of decisions `z` of your own at rows `X`, with the worst outcome of each.
+
+        They hold together with those of `decide`, for all decisions at once. A bound is infinite where nothing limits
+        an outcome that hurts z. `z` has the shape of the decision, or is a frame; `parameters` and `labels`
+        are as in `decide`.
+        """
+        with self._solving:
+            return self._fitted("bound").bound(X, z, parameters, labels)
+
     def scenarios(self, X: Any) -> Any:
         """Equally likely scenarios of the outcome at each row of `X`, a frame (pandas) for a model of your own."""
         return self._fitted("scenarios").scenarios(X)

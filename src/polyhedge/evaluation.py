@@ -38,7 +38,7 @@ LOOKS = 0.05
 """Chance that any of many groups looks worse than it is: that of the 95 % intervals elsewhere."""
 _COSTS = ("worst_case_cost", "premium", "expected_cost", "realised_cost", "regret", "over_nominal")
 """Figures in the unit of the cost."""
-_OF_ALL = ("constraint_names", "complaint", "cost_unit")
+_OF_ALL = ("constraint_names", "complaint", "cost_unit", "totals_held")
 """Fields of `RowMeasures` that describe all rows together."""
 
 
@@ -107,6 +107,7 @@ class Evaluation:
     cost_unit : unit of the costs, where the problem says it.
     diagnostics : findings: coverage below the promise or notably above it, and an expected cost far from the
         realised one.
+    totals_held : share of blocks whose rows together cost at most the bound of the block; None without such bounds.
     rows : bounds and costs row by row, which `plot` draws.
 
     Examples
@@ -141,6 +142,7 @@ class Evaluation:
     cost_unit: str = ""
     expected_cost: Estimate | None = None
     diagnostics: tuple[str, ...] = ()
+    totals_held: Proportion | None = None
     rows: RowMeasures | None = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
@@ -156,6 +158,8 @@ class Evaluation:
             nominal = f"(nominal {self.nominal_constraints_held.value:.3f})"
             shares["constraints held"] = f"{self.constraints_held}  {nominal}"
             shares |= {f"  {one.name}:": str(one) for one in self.constraints}
+        if self.totals_held is not None:
+            shares["totals held"] = f"{self.totals_held} of {self.totals_held.n} blocks"
         if self.without_bound > 0:
             shares["without a bound"] = f"{self.without_bound} of all rows, which are left out above"
             shares["not missed"] = f"{self.not_missed} of all rows: those without a bound count as held"
@@ -226,7 +230,8 @@ class GroupMeasure(Evaluation):
     coverage, bound_held, promise_held, without_bound, not_missed, constraints_held, nominal_constraints_held : as in
         `Evaluation`, with intervals that hold for all groups at once, in 95 % of cases (Bonferroni).
     worst_case_cost, premium, realised_cost, regret, over_nominal, expected_cost, cost_unit : as in `Evaluation`.
-    promised, n_unpromised, volume, n_undecided, constraints, groups, diagnostics, rows : as in `Evaluation`.
+    promised, n_unpromised, volume, n_undecided, constraints, groups, diagnostics : as in `Evaluation`.
+    totals_held, rows : as in `Evaluation`.
     """
 
     label: str = ""
@@ -274,6 +279,7 @@ class RowMeasures:
     constraint_names : of the uncertain constraints.
     complaint : what went wrong in deciding.
     cost_unit : in which costs are counted; empty if unknown.
+    totals_held : (n_blocks,) whether the rows of each block kept to its bound together; None without such bounds.
     """
 
     inside: Mask
@@ -292,6 +298,7 @@ class RowMeasures:
     constraint_names: tuple[str, ...] = ()
     complaint: str = ""
     cost_unit: str = ""
+    totals_held: Mask | None = None
 
     def __repr__(self) -> str:
         return f"<RowMeasures: {len(self.inside)} rows, {int(self.held.sum())} of them kept to their bound>"
@@ -368,6 +375,7 @@ class RowMeasures:
             n_undecided=int((~self.decided[chosen]).sum()),
             over_nominal=estimate(self.over_nominal[chosen], among=self.realised[chosen]),
             cost_unit=self.cost_unit,
+            totals_held=proportion(self.totals_held) if rows is None and self.totals_held is not None else None,
             **constraints,
         )
 

@@ -24,6 +24,7 @@ from polyhedge._support.frames import as_pandas, check_same_rows, from_dictionar
 from polyhedge._support.validation import Array, check_alpha
 from polyhedge._support.warnings import Code, SettingWarning, warn
 from polyhedge.calibration import (
+    Blocks,
     Calibrator,
     Marginal,
     check_groups,
@@ -133,7 +134,7 @@ def read(
         raise ValueError(f"X and Y must have the same number of rows, got {n} and {len(outcomes)}.")
     if n == 1:
         raise ValueError("fit needs rows to train, to learn and to calibrate with, got 1 sample. Bring more rows.")
-    return problem, Rows(X, outcomes, values, labels_of_groups(settings.split, groups, X, n), labels, weights)
+    return problem, Rows(X, outcomes, values, labels_of_groups(settings, groups, X, n, labels), labels, weights)
 
 
 def is_precomputed(predictor: Any) -> bool:
@@ -141,8 +142,15 @@ def is_precomputed(predictor: Any) -> bool:
     return isinstance(predictor, str) and predictor == "precomputed"
 
 
-def labels_of_groups(split: Any, groups: ArrayLike | None, X: Any, n: int) -> Any:
-    """Labels of near-copies (n,): those given, or those that a split by groups finds in X; None if there are none."""
+def labels_of_groups(settings: Any, groups: ArrayLike | None, X: Any, n: int, labels: Any = None) -> Any:
+    """Labels of rows that belong together (n,); None if there are none.
+
+    They are those given, those that a split by groups finds in X, or the blocks that the calibrator promises
+    something for.
+    """
+    split, calibrator = settings.split, settings.calibration
+    if groups is None and isinstance(calibrator, Blocks):
+        return calibrator.blocks(Rows(as_pandas(X), labels=labels))
     if isinstance(split, GroupSplit):
         if groups is not None:
             raise ValueError(f"groups are given, and split={split!r} finds others in X. Give one of them.")

@@ -36,6 +36,7 @@ from polyhedge.problems.layout import ProblemParameter, from_columns, parameter_
 from polyhedge.regions import LearnedSet, RegionFamily, Regions, Work
 from polyhedge.regions.cost_guard import within_support
 from polyhedge.regions.family import DEFAULT_WORK
+from polyhedge.regions.what_if import bound_decisions, given_decisions
 from polyhedge.robust.threads import one_blas_thread
 from polyhedge.rows import Rows, check_features, check_rows, n_rows_of, one_row, unusable_numbers
 from polyhedge.sets import Region, Volume
@@ -86,10 +87,13 @@ class Placed:
     radii: Array
     notes: Mapping[int, str]
     guarantee: str
+    blocks: Any = None
+    total_radius: float | None = None
 
     def decide(self) -> Decisions:
         """Decisions with bounds; the detail of a row says if nothing is promised for it."""
-        decisions = replace(self.regions.decide(self.radii), radii=self.radii)
+        decided = self.regions.decide(self.radii)
+        decisions = replace(decided, radii=self.radii, blocks=self.blocks, total_radius=self.total_radius)
         if self.guarantee == "cost" and decisions.expected_cost is None:  # a policy has no worst outcome to show
             decisions = replace(decisions, expected_cost=np.full(len(decisions), np.nan))
         return decisions.noted([self.notes.get(i, "") for i in range(len(decisions))] if self.notes else ())
@@ -294,7 +298,8 @@ class Model:
     def place(self, rows: Rows, work: Work = DEFAULT_WORK) -> Placed:
         """The regions at rows that `read` returned."""
         regions = self.family.at(rows.features, rows.parameters, work)
-        return Placed(regions, self.radii.at(rows), self.radii.notes(rows), self.guarantee)
+        at = self.radii.at(rows), self.radii.notes(rows), self.guarantee
+        return Placed(regions, *at, self.radii.blocks(rows), self.radii.total_radius)
 
     def scores(self, rows: Rows) -> Array:
         """The least radius at which each row's region holds its outcome (N,)."""
@@ -332,7 +337,11 @@ class Model:
         placed = self.place(rows)
         inside = np.asarray(placed.regions.scores(rows.Y) <= placed.radii)
         decisions, centers = placed.decide(), placed.regions.centers
-        return measure_rows(self.problem, decisions, inside, centers, rows.Y, rows.parameters, placed.notes)
+        measured = measure_rows(self.problem, decisions, inside, centers, rows.Y, rows.parameters, placed.notes)
+        if decisions.blocks is None:
+            return measured
+        realised = np.bincount(np.unique(decisions.blocks, return_inverse=True)[1], weights=measured.realised)
+        return replace(measured, totals_held=realised <= decisions.totals()["cost_bound"].to_numpy())
 
     def worst_outcomes(self, X: Any, parameters: Mapping[Any, Any] | None = None, labels: Any = None) -> Array:
         """For each row (N, d) an outcome at which the decision costs what it may: of the set, or an illustration."""
@@ -342,6 +351,22 @@ class Model:
         rows = self.read(X, None, parameters, labels)
         values = np.zeros((len(decided), 0)) if rows.parameters is None else rows.parameters
         return self.family.worst_outcomes(rows.features, decided, values)
+
+    def bound(self, X: Any, z: Any, parameters: Mapping[Any, Any] | None = None, labels: Any = None) -> Decisions:
+        """Bounds of other decisions z at the same regions."""
+        X = self.as_rows(X)
+        rows, problem = self.read(X, None, parameters, labels), self.problem
+        if problem.layout.size > problem.layout.given_size:
+            raise ValueError(
+                "bound takes problems whose variables are all part of the decision, and this one has auxiliary "
+                "variables. Declare them as decisions, or write the cost without them."
+            )
+        flat = given_decisions(problem, z, len(rows))
+        placed, values = self.place(rows), np.zeros((len(rows), 0)) if rows.parameters is None else rows.parameters
+        found = bound_decisions(
+            problem, lambda i: placed.regions.region(i, float(placed.radii[i])), placed.radii, values, flat
+        )
+        return replace(found.noted([placed.notes.get(i, "") for i in range(len(rows))]), labels=self.labels(X))
 
     def scenarios(self, X: Any) -> Any:
         """A frame (pandas) of the policy's scenarios at each row, a column an outcome."""
@@ -412,6 +437,11 @@ def calibrated_radii(family: RegionFamily, calibrator: Calibrator, rows: Rows, a
 
     The rows must not have trained, learned or chosen anything in the family.
     """
+    if getattr(calibrator, "needs_costs", False) and not family.scores_are_costs:
+        raise ValueError(
+            f"{type(calibrator).__name__} adds up costs, and scores of {family.made_of} are none. Use "
+            'guarantee="cost" and a problem without uncertain constraints.'
+        )
     with one_blas_thread():
         scores = scores_of(family, rows)
     if not family.scores_are_steps:  # steps are integers, which differ by no rounding

@@ -71,6 +71,34 @@ class TableRows:
         return {"parameters": self.parameters, "labels": self.labels}
 
 
+@dataclass(frozen=True, eq=False)
+class NewRows:
+    """Rows of a table without outcomes: features of all, numbers of the `usable` ones, parameters and labels of these.
+
+    `reasons` say for all rows why one cannot be decided, `notes` what is odd about it; empty texts where nothing is.
+    """
+
+    X: Any
+    usable: NDArray[np.intp]
+    parameters: Mapping[str, Array]
+    labels: Any
+    reasons: Labels
+    notes: Labels
+
+
+def new_rows(table: Table, problem: DecisionProblem, record: FitRecord, radii: Any) -> NewRows:
+    """The rows of a table as a model takes them; `record` has the roles of the columns."""
+    X, reasons, notes = features_of(table, record.schema)
+    values, lacking = parameters_of(table, problem, record.parameters)
+    reasons = np.where(reasons == "", lacking, reasons)
+    usable = np.flatnonzero([not reason for reason in reasons])
+    values = {name: value[usable] for name, value in values.items()}
+    labels = None
+    if record.labels is not None:
+        labels = labels_of(table, record.labels, are_weights=radii.reads_weights)[usable]
+    return NewRows(X, usable, values, labels, reasons, notes)
+
+
 def table_rows(
     table: Table,
     problem: DecisionProblem,

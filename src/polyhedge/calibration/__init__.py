@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from polyhedge._support.lazy import lazy
 
 if TYPE_CHECKING:
+    from polyhedge.calibration.blocks import AllOf, BlockRadii, Blocks, Total
     from polyhedge.calibration.by_category import ByCategory, CategoryRadii
     from polyhedge.calibration.labels import fit_labels, takes_labels
     from polyhedge.calibration.marginal import (
@@ -32,6 +33,9 @@ else:  # imported when they are first used
     __getattr__, __dir__ = lazy(__name__)
 
 __all__ = [
+    "AllOf",
+    "BlockRadii",
+    "Blocks",
     "ByCategory",
     "Calibration",
     "Calibrator",
@@ -45,6 +49,7 @@ __all__ = [
     "RecentRadius",
     "ThisModel",
     "ThisModelRadius",
+    "Total",
     "Weighted",
     "WeightedRadii",
     "attained_rank",

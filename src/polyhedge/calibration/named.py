@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from polyhedge.calibration.blocks import AllOf, Total
 from polyhedge.calibration.by_category import ByCategory
 from polyhedge.calibration.marginal import Marginal
 from polyhedge.calibration.online import Online
@@ -15,6 +16,8 @@ from polyhedge.calibration.weighted import Weighted
 
 _MAKERS: dict[str, tuple[Callable[[str], Calibrator], str, bool]] = {
     "marginal": (lambda _: Marginal(), "", False),
+    "total": (Total, "COLUMN", True),
+    "all-of": (AllOf, "COLUMN", True),
     "by-category": (ByCategory, "COLUMN", True),
     "this-model": (lambda delta: ThisModel(_number(delta or "0.05")), "DELTA", False),
     "weighted": (lambda column: Weighted(weights=column), "COLUMN", True),

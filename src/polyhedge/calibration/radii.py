@@ -72,6 +72,9 @@ class Calibrator:
     needs_order: ClassVar[bool] = False
     """Whether calibration rows must come in the order of time."""
 
+    needs_costs: ClassVar[bool] = False
+    """Whether scores must be amounts by which a cost exceeds its plan, which can be added up."""
+
     @property
     def target(self) -> Any:
         """Features of rows to decide, raw if those of fit are; None if it needs none."""
@@ -157,6 +160,13 @@ class Radii:
     def notes(self, rows: Rows) -> Mapping[int, str]:
         """New rows for which the promise does not hold as for the others, by position, and why not."""
         return {}
+
+    total_radius: float | None = None
+    """With a promise for sums of rows: how much more than planned a row costs at most, in the mean of its block."""
+
+    def blocks(self, rows: Rows) -> Any:
+        """The block of each row (N,) whose sum something is promised for; None if nothing is."""
+        return None
 
     def promise(self) -> str:
         """What holds, of which rows and on which assumption, in words that follow "the bound ..."."""

@@ -236,12 +236,13 @@ class _History:
         clock = how.clock(X, n) if times is None else as_times(labels_by(X, times, "times"))
         if clock.shape != (n,):
             raise ValueError(f"times must have one entry for each of the {n} rows, got shape {clock.shape}.")
+        labels = fit_labels(calibrator, n) if takes_labels(calibrator) else None
         rows = Rows(
             X,
             Y,
             parameter_rows(known, parameters, n, X),
-            labels_of_groups(split, groups, X, n),
-            fit_labels(calibrator, n) if takes_labels(calibrator) else None,
+            labels_of_groups(decider, groups, X, n, labels),
+            labels,
             times=clock,
         )
         return cls(rows, replace(how, column=None, times=None), known, calibrator)

@@ -56,7 +56,7 @@ def recalibrated(
     check_rows(X, Y, groups)
     check_row_labels(calibrator, X, labels)
     rows = model.read(X, Y, parameters, to_score=True)
-    own_groups = labels_of_groups(settings.split, groups, X, len(rows))
+    own_groups = labels_of_groups(settings, groups, X, len(rows), labels)
     rows = replace(rows, groups=own_groups, labels=None if labels is None else as_values(labels))
     clock = clock_for(settings.split, times)
     if clock is not None and (clock.column is not None or clock.times is not None):
@@ -92,7 +92,7 @@ def refreshed(
     seed, predictor_seed = (int(each) for each in rng.integers(2**31, size=2))
     make = _same_predictor(settings.predictor, model, predictor_seed)
     is_trained = make().needs_training or model.family.is_refitted
-    own_groups = labels_of_groups(settings.split, groups, X, n_rows_of(X))
+    own_groups = labels_of_groups(settings, groups, X, n_rows_of(X), labels)
     if own_groups is None and model.radii.is_grouped:
         raise ValueError(
             "This decider was calibrated with groups of near-copies, and rows that are dealt one by one would tear "

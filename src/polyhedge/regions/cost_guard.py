@@ -70,6 +70,7 @@ class CostGuard(RegionFamily):
     made_of: ClassVar[str] = "a policy, whose cost is bounded"
     promise: ClassVar[str] = "the cost of the planned decision is at most its bound"
     scores_need_parameters: ClassVar[bool] = True
+    scores_are_costs: ClassVar[bool] = True
     why_infinite: ClassVar[str] = _NO_DECISION
 
     @property

@@ -120,6 +120,11 @@ class RegionFamily:
         return False
 
     @property
+    def scores_are_costs(self) -> bool:
+        """Whether a score is the amount by which the cost exceeds what was planned."""
+        return False
+
+    @property
     def trains_on_learning_rows(self) -> bool:
         """Whether the predictor was fitted on learning rows too, so that residuals there are too small."""
         return False

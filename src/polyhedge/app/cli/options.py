@@ -19,7 +19,7 @@ from polyhedge.app.reading import MAX_VALUES, read_table
 from polyhedge.io.archive import MAX_BYTES
 
 if TYPE_CHECKING:
-    from polyhedge.app.rows import Sources, TableRows
+    from polyhedge.app.rows import NewRows, Sources, TableRows
     from polyhedge.estimator import RobustDecider
     from polyhedge.io.fit_record import FitRecord
     from polyhedge.predictors.columns import Table
@@ -195,6 +195,13 @@ class ModelTableOptions(TableOptions, ModelOptions):
 
         record = replace(record, parameters=self.sources(decider, record))
         return table_rows(table, decider.problem_, record, decider.model_.radii, **more)
+
+    def new_rows(self, decider: RobustDecider, record: FitRecord, table: Table) -> NewRows:
+        """The rows of a table without outcomes, and which of them can be decided."""
+        from polyhedge.app.rows import new_rows
+
+        record = replace(record, parameters=self.sources(decider, record))
+        return new_rows(table, decider.problem_, record, decider.model_.radii)
 
     def sources(self, decider: RobustDecider, record: FitRecord) -> Sources:
         """Where the values of the problem's parameters come from: as asked now, else as in the fit."""

@@ -63,23 +63,15 @@ def decide(
     """
     import numpy as np
 
-    from polyhedge.app.rows import labels_of, parameters_of
     from polyhedge.decisions import no_decisions
-    from polyhedge.predictors.columns import features_of
 
     target = None if out == "-" else check_target(out)
     decider, record = options.model_and_record(model)
     table, fitted = options.table(data), decider.model_
     table.check_columns(names_in(keep))
     names = None if key is None else keys_of(table, key)
-    X, reasons, notes = features_of(table, record.schema)
-    values, lacking = parameters_of(table, decider.problem_, options.sources(decider, record))
-    reasons = np.where(reasons == "", lacking, reasons)
-    usable = np.flatnonzero([not reason for reason in reasons])
-    values = {name: value[usable] for name, value in values.items()}
-    labels = None
-    if record.labels is not None:
-        labels = labels_of(table, record.labels, are_weights=fitted.radii.reads_weights)[usable]
+    rows = options.new_rows(decider, record, table)
+    usable, reasons, notes = rows.usable, rows.reasons, rows.notes
     outcomes, follows = None, fitted.radii.follows_outcomes
     if names is not None or (follows and (log or log_path(model)).is_file()):
         outcomes = log_of(model, log, fitted)
@@ -87,11 +79,11 @@ def decide(
     with progress("deciding"):
         decisions = no_decisions(fitted.problem, is_planned=fitted.guarantee == "cost")
         if len(usable):
-            decisions = decider.model_.decide(X.iloc[usable], values, labels=labels)
+            decisions = decider.model_.decide(rows.X.iloc[usable], rows.parameters, labels=rows.labels)
     if names is not None and outcomes is not None and len(usable):
         outcomes.note([names[i] for i in usable], decisions)
     decisions = decisions.among(usable, reasons.tolist()).noted(notes.tolist())
-    frame = replace(decisions, labels=fitted.labels(X)).to_frame("pandas")
+    frame = replace(decisions, labels=fitted.labels(rows.X)).to_frame("pandas")
     columns = zip(fitted.problem.outcome_names, record.schema.outcomes, strict=True)
     frame = frame.rename(columns={f"worst_{name}": f"worst_{column}" for name, column in columns if name != column})
     if digits is not None:
@@ -127,6 +119,52 @@ def decide(
     check_statuses(list(decisions.status[usable]))
     if without_bound:  # decided by a policy, but promised nothing: a set has no decision there
         raise typer.Exit(NO_SOLUTION)
+
+
+@command
+def bound(
+    *,
+    model: ModelFile,
+    data: Annotated[Path, typer.Argument(help="Rows: a CSV or Parquet file with the feature columns.")],
+    out: Annotated[str, typer.Option(help="Bounds to write: a .csv or .parquet file, or - for standard output.")],
+    decisions: Annotated[
+        Path | None,
+        typer.Option(help="Your decisions, in columns of the problem's names, a row each; by default in the rows."),
+    ] = None,
+    options: ModelTableOptions,
+) -> None:
+    """Bound what decisions of your own will cost at most, for example those of polyhedge decide after a change.
+
+    The bounds hold as often as those of polyhedge decide, for all decisions at once. A bound is infinite where nothing
+    limits an outcome that hurts the decision, and the note then names this outcome.
+
+    Example: polyhedge bound model.polyhedge new.csv --decisions changed.csv --out bounds.csv
+    """
+    import numpy as np
+
+    from polyhedge.predictors.columns import values_of
+
+    target = None if out == "-" else check_target(out)
+    decider, record = options.model_and_record(model)
+    table = options.table(data)
+    mine = table if decisions is None else options.table(decisions)
+    if len(mine) != len(table):
+        raise ValueError(f"{mine.source} must have one row for each of the {len(table)} rows, got {len(mine)}.")
+    names = decider.problem_.decision_names
+    mine.check_columns(names)
+    z = np.column_stack([values_of(mine.column(name))[0] for name in names])
+    rows = options.new_rows(decider, record, table)
+    with progress("bounding"):
+        found = decider.model_.bound(rows.X.iloc[rows.usable], z[rows.usable], rows.parameters, rows.labels)
+    frame = found.among(rows.usable, rows.reasons.tolist()).to_frame("pandas")
+    if target is None:
+        say_csv(csv_text(frame))
+    else:
+        write_table(frame, target)
+        say(f"Bounds: {out}")
+    n_open = int(np.isposinf(frame["cost_bound"]).sum())
+    if n_open:
+        say(f"without a bound: {n_open} row(s); their notes say why", err=True)
 
 
 @command

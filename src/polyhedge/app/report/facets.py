@@ -27,8 +27,8 @@ _MOST_TERMS, _MOST_FACETS = 6, 3
 # How often facets are tight is counted over at most so many rows, spread evenly.
 _MOST_ROWS = 500
 _NO_OTHER = (
-    "It says nothing of other decisions: for a set of outcomes that serves every decision, fit with "
-    'guarantee="outcome".'
+    'Other decisions have bounds too (decider.bound), which may be infinite; a set, guarantee="outcome", is made for '
+    "all decisions."
 )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from polyhedge._support import warnings
@@ -14,9 +16,11 @@ from polyhedge.estimator import RobustDecider
 from polyhedge.evaluation import estimate
 from polyhedge.model import held_in_words
 
-__all__ = ["decided_rows", "in_short", "observed_blocks", "own_warnings"]
+__all__ = ["changed_rows", "decided_rows", "in_short", "observed_blocks", "own_warnings"]
 
 HOW_TO_OBSERVE = "polyhedge report MODEL HELD_OUT.csv"
+# What a planner changes: more than a fifth is another decision.
+_CHANGES = (-0.2, -0.1, -0.05, 0.0, 0.05, 0.1, 0.2)
 _ROWS, _FEATURES, _DECISIONS = 5, 4, 6
 """What fits the width of a page; the table says that there are more."""
 
@@ -159,3 +163,31 @@ def decided_rows(decider: RobustDecider, held_out: TableRows, seen: Observed) ->
     if len(names) > _DECISIONS:
         note += f" {len(names) - _DECISIONS} more entries of the decision are not shown."
     return frame_table("Decisions of some rows", pd.DataFrame(columns), note, sortable=False)
+
+
+def changed_rows(decider: RobustDecider, held_out: TableRows) -> list[Block]:
+    """What the first held-out decisions cost at most if all of their entries are changed by some per cent."""
+    import pandas as pd
+
+    n, model = min(_ROWS, len(held_out)), decider.model_
+    if model.problem.layout.size > model.problem.layout.given_size or len(model.problem.feasible.program.integer):
+        return []  # a change of some per cent is no decision there
+    rows = held_out.take(slice(n))
+    given: Any = (rows.parameters, rows.labels)
+    z = model.decide(rows.X, given[0], labels=given[1]).flat
+    bounds = [model.bound(rows.X, (1 + change) * z, *given).cost_bound for change in _CHANGES]
+    frame = pd.DataFrame(
+        {
+            "change": [f"{100 * change:+.0f} %" if change else "none" for change in _CHANGES],
+            with_unit("costs at most, mean", (model.problem.units or {}).get("cost")): [
+                each[np.isfinite(each)].mean() if np.isfinite(each).any() else np.nan for each in bounds
+            ],
+            "rows without a bound": [int((~np.isfinite(each)).sum()) for each in bounds],
+        }
+    )
+    note = (
+        f"All entries of the decisions of the first {n} held-out rows, changed by this share. The bounds hold together "
+        "with that of the decision itself, at the same level. A row has none where nothing limits an outcome that "
+        "would hurt the changed decision."
+    )
+    return [frame_table("If you change the decision", frame, note, sortable=False)]

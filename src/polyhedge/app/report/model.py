@@ -17,6 +17,7 @@ from polyhedge._support.versions import versions
 from polyhedge.app.report.facets import facets_in_words, policy_in_words
 from polyhedge.app.report.held_out import (
     HOW_TO_OBSERVE,
+    changed_rows,
     decided_rows,
     has_set,
     in_short,
@@ -160,7 +161,7 @@ def _decided(decider: RobustDecider, rows: TableRows | None, seen: Observed | No
         Facts({name: value for name, value in facts.items() if value}),
         Text(f"{in_units} The formulas are:"),
         Code("\n".join(lines)),
-        *([] if rows is None or seen is None else [decided_rows(decider, rows, seen)]),
+        *([] if rows is None or seen is None else [decided_rows(decider, rows, seen), *changed_rows(decider, rows)]),
     ]
 
 

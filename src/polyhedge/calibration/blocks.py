@@ -1,0 +1,194 @@
+r"""Promises for blocks of rows, such as the days of a week: `Total` for their sum, `AllOf` for all of them at once.
+
+Blocks are exchangeable with one another; rows of one block may depend on each other in any way. With scores $S_i$ of
+the rows of a block b,
+
+- `Total` calibrates the mean $T_b = \sum_{i \in b} S_i / |b|$: with R its conformal rank the rows of a new block cost
+  together at most $\sum_i v(x_i) + |b| R$ with probability at least $1 - \alpha$;
+- `AllOf` calibrates the largest score $\max_{i \in b} S_i$: the bounds of all rows of a new block hold together with
+  probability at least $1 - \alpha$.
+
+A block counts once, whatever its size. The size of a block is known beforehand, so that blocks of unequal sizes are
+compared by their mean score a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from polyhedge._support.stored import stored
+from polyhedge._support.validation import Array, check_alpha
+from polyhedge.calibration.by_category import as_label
+from polyhedge.calibration.labels import ROW_LABELS, RowLabels, source_of, takes_labels, values_of
+from polyhedge.calibration.marginal import check_groups, conformal_radius, grouped_radius
+from polyhedge.calibration.radii import Calibrator, Radii, kept_scores, rows_without_features
+from polyhedge.calibration.rank import attained_rank
+from polyhedge.data.splits import as_span, as_times
+from polyhedge.rows import Rows
+
+__all__ = ["AllOf", "BlockRadii", "Total"]
+
+
+@dataclass(frozen=True)
+class Blocks(Calibrator):
+    """What `Total` and `AllOf` share: where blocks come from.
+
+    Parameters
+    ----------
+    by : column of X, by name or position, or (n,) values of the rows of fit: equal values are one block.
+    every : length of a block in time, such as "7D": the values are then times.
+    """
+
+    by: Any
+    every: Any = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by", source_of(self.by, "by"))
+
+    @property
+    def source(self) -> Any:
+        """Where the values come from."""
+        return self.by
+
+    def blocks(self, rows: Rows) -> Any:
+        """The block of each row (n,), as texts."""
+        return blocks_of(rows, self.by, self.every)
+
+
+def blocks_of(rows: Rows, by: Any, every: Any) -> Any:
+    """The block of each row (n,), as texts: a value, or the first time of a period."""
+    values = values_of(rows, by, "blocks")
+    if every is None:
+        return np.array([as_label(value) for value in values], dtype=str)
+    times = as_times(values)
+    span, zero = as_span(every, times, "every"), times.dtype.type(0) if times.dtype.kind != "M" else _MONDAY
+    return (zero + (times - zero) // span * span).astype(str)
+
+
+_MONDAY = np.datetime64("1970-01-05")
+"""Periods of whole weeks begin on Mondays."""
+
+
+@dataclass(frozen=True)
+class AllOf(Blocks):
+    """The bounds of all rows of a new block hold together with probability at least 1 - alpha.
+
+    Parameters
+    ----------
+    by, every : what a block is, see `Blocks`.
+
+    Examples
+    --------
+    >>> rows = rows_without_features(6, labels=np.repeat(["mon", "tue", "wed"], 2))
+    >>> AllOf(["?"]).calibrate(np.array([1.0, 5.0, 2.0, 3.0, 4.0, 0.0]), rows, alpha=0.5).radius
+    4.0
+    """
+
+    def calibrate(self, scores: Array, rows: Rows, alpha: float) -> BlockRadii:
+        """The conformal rank of the largest score of each block; calibration rows only."""
+        return _radii(self, scores, rows, alpha, is_total=False)
+
+
+@dataclass(frozen=True)
+class Total(Blocks):
+    """The rows of a new block cost together at most the bound of the block with probability at least 1 - alpha.
+
+    `Decisions.totals` has the bounds of blocks. The bounds of single rows hold for a row of a new block, as ever.
+
+    Parameters
+    ----------
+    by, every : what a block is, see `Blocks`.
+
+    Examples
+    --------
+    >>> rows = rows_without_features(6, labels=np.repeat(["mon", "tue", "wed"], 2))
+    >>> Total(["?"]).calibrate(np.array([1.0, 5.0, 2.0, 3.0, 4.0, 0.0]), rows, alpha=0.5).total_radius
+    2.5
+    """
+
+    needs_costs: ClassVar[bool] = True
+
+    def calibrate(self, scores: Array, rows: Rows, alpha: float) -> BlockRadii:
+        """The conformal rank of the mean score of each block; calibration rows only."""
+        return _radii(self, scores, rows, alpha, is_total=True)
+
+
+def _radii(calibrator: Blocks, scores: Array, rows: Rows, alpha: float, *, is_total: bool) -> BlockRadii:
+    blocks, alpha = calibrator.blocks(rows), check_alpha(alpha)
+    n = check_groups(blocks, alpha)
+    _, block_of, sizes = np.unique(blocks, return_inverse=True, return_counts=True)
+    if is_total:
+        means = np.bincount(block_of, weights=scores) / sizes
+        radius, total = grouped_radius(scores, blocks, alpha), conformal_radius(means, alpha)
+    else:
+        largest = np.full(n, -np.inf)
+        np.maximum.at(largest, block_of, scores)
+        radius, total = conformal_radius(largest, alpha), None
+    by = ROW_LABELS if takes_labels(calibrator) else calibrator.by
+    return BlockRadii(radius, alpha, n, by, calibrator.every, total, (scores, blocks))
+
+
+@stored("radii of blocks", transient=("kept",))
+@dataclass(frozen=True, eq=False)
+class BlockRadii(Radii):
+    """A radius for the rows of a block, and with `Total` one for their sum.
+
+    Attributes
+    ----------
+    radius, alpha, n : radius of single rows, level, and number of calibration blocks.
+    by, every : what a block is.
+    total_radius : how much more than planned a row of a block costs at most, in the mean of the block; None of `AllOf`.
+    kept : scores and blocks of the calibration rows, for radii at other levels; files do not keep them.
+    is_grouped : True, because blocks are counted instead of rows.
+    """
+
+    radius: float
+    alpha: float
+    n: int
+    by: Any
+    every: Any = None
+    total_radius: float | None = None
+    kept: tuple[Array, Any] | None = field(default=None, repr=False, compare=False)
+    is_grouped: bool = True
+
+    def __post_init__(self) -> None:
+        attained_rank(self.n, check_alpha(self.alpha))
+        if not np.isfinite(self.radius) or not isinstance(self.by, (str, int, RowLabels)):
+            raise ValueError("Radii of blocks must be finite, with blocks in a column by name or position.")
+
+    @property
+    def kind(self) -> str:
+        """What errors call them."""
+        return "all of a block" if self.total_radius is None else "total"
+
+    @property
+    def source(self) -> Any:
+        """Where blocks come from."""
+        return self.by
+
+    @property
+    def calibrator(self) -> Blocks:
+        """By the same blocks."""
+        return (AllOf if self.total_radius is None else Total)(self.by, self.every)
+
+    def at_level(self, alpha: float) -> BlockRadii:
+        """The radii for another level, from the same calibration rows."""
+        scores, blocks = (None, None) if self.kept is None else self.kept
+        rows = rows_without_features(0 if blocks is None else len(blocks), labels=blocks)
+        is_total = self.total_radius is not None
+        again = _radii(AllOf(ROW_LABELS), kept_scores(scores), rows, alpha, is_total=is_total)
+        return BlockRadii(again.radius, alpha, again.n, self.by, self.every, again.total_radius, again.kept)
+
+    def blocks(self, rows: Rows) -> Any:
+        """The block of each row (N,), where the promise is about their sum; else None."""
+        return None if self.total_radius is None else blocks_of(rows, self.by, self.every)
+
+    def promise(self) -> str:
+        """What holds, in words."""
+        level = f"with probability at least {1 - self.alpha:g}, if it is exchangeable with the calibration blocks"
+        if self.total_radius is None:
+            return f"holds for all rows of a new block together {level}"
+        return f"holds for a row of a new block, and the bound of the block for the sum of its rows, each {level}"

@@ -1,0 +1,118 @@
+r"""What if the decision is another one: bounds of any decisions over the regions of a family.
+
+Calibration promises $P\{Y \in C(X)\} \ge 1 - \alpha$, for a learned set and for the region
+$\{u : g(z(x), u) \le v(x) + r\}$ of a policy alike. On that event
+
+$$g(z', Y) \le \max_{u \in C(X)} g(z', u) \quad \text{for all } z' \text{ at once},$$
+
+however z' was chosen, at no further $\alpha$. The maximum is infinite where the region is open towards outcomes that
+hurt z'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from polyhedge._support.frames import as_pandas
+from polyhedge._support.tolerances import SOLVED
+from polyhedge._support.validation import Array
+from polyhedge.decisions import Decisions
+from polyhedge.problems import DecisionProblem
+from polyhedge.robust.adversary import Adversary, WorstCase
+from polyhedge.robust.support import maximise
+from polyhedge.sets import Region
+from polyhedge.solvers.program import SolverError, Status
+
+
+def bound_decisions(
+    problem: DecisionProblem, region: Callable[[int], Region], radii: Array, values: Array, z: Array
+) -> Decisions:
+    """The worst cost, and the outcome that causes it, of decisions z (N, p) over the region of each row.
+
+    Parameters
+    ----------
+    problem : what is decided.
+    region : the region of row i.
+    radii : (N,) infinite for rows without a region.
+    values : (N, t) of the problem's parameters.
+    z : (N, p) decisions; NaN for rows without one.
+    """
+    n = len(radii)
+    bounds, worst, gaps, details = np.full(n, np.inf), np.full((n, problem.n_outcomes), np.nan), np.zeros(n), [""] * n
+    for i in range(n):
+        if not np.isfinite(z[i]).all():
+            bounds[i], details[i] = np.nan, "No decision was given"
+        elif np.isfinite(radii[i]):
+            case, details[i] = _worst(problem.at_values(values[i]), region(i), z[i])
+            bounds[i], worst[i], gaps[i] = case.value, case.outcome, case.gap
+    status = np.full(n, Status.OPTIMAL, dtype=object)
+    status[np.isnan(bounds)], status[np.isinf(bounds)] = Status.NOT_DECIDED, Status.UNBOUNDED
+    return Decisions(
+        flat=z,
+        cost_bound=bounds,
+        worst_outcome=worst,
+        status=status,
+        gap=gaps,
+        layout=problem.layout,
+        detail=tuple(details) if any(details) else (),
+        radii=radii,
+    )
+
+
+def given_decisions(problem: DecisionProblem, z: Any, n: int) -> Array:
+    """The user's decisions as (n, p): an array in the shape of the variable, a frame by name, or `Decisions`."""
+    names = list(problem.decision_names)
+    if isinstance(z, Decisions):
+        z = z.flat
+    elif hasattr(z, "columns"):
+        frame = as_pandas(z)
+        missing = [name for name in names if name not in frame.columns]
+        if missing:
+            raise ValueError(f"z must have a column for each decision: {', '.join(names)}. It lacks {missing[0]}.")
+        z = frame[names]
+    flat = np.asarray(z, dtype=np.float64)
+    if flat.size != n * len(names):
+        raise ValueError(
+            f"z must have {n} row(s) of {len(names)} number(s), one for each of {', '.join(names)}, got shape "
+            f"{flat.shape}."
+        )
+    return flat.reshape(n, len(names))
+
+
+def _worst(problem: DecisionProblem, region: Region, z: Array) -> tuple[WorstCase, str]:
+    """The worst case of one decision over a region, and a note on what it cannot promise."""
+    adversary = Adversary(problem, region.shape, region.radius, region.center)
+    nothing = np.full(problem.n_outcomes, np.nan)
+    try:
+        case = adversary.worst_case(z)
+    except (SolverError, ValueError):
+        if not _open_ends(problem, region):
+            raise
+        case = WorstCase(np.inf, nothing)
+    notes = []
+    if case.value == -np.inf:
+        case = WorstCase(np.inf, nothing)
+        notes.append("No outcome within the known support keeps the bound of this row")
+    elif case.value == np.inf:
+        case = WorstCase(np.inf, nothing)
+        open_ends = " and ".join(_open_ends(problem, region))
+        notes.append(
+            f'The region does not limit {open_ends}. State such a limit as outcome_support, or use guarantee="outcome"'
+        )
+    for name, pieces, part in zip(problem.constraint_names, problem.uncertain_rows, problem.row_parts(z), strict=True):
+        reached = maximise(adversary.form, pieces.directions(z[None])[0]).values
+        excess = part + float((reached + pieces.values(z[None], region.center[None])[0]).max())
+        if excess > SOLVED * (1 + abs(part)):
+            notes.append(f"{name} may be exceeded by {excess:.4g}")
+    return case, ". ".join(notes)
+
+
+def _open_ends(problem: DecisionProblem, region: Region) -> list[str]:
+    """The outcomes that the region leaves without an upper or a lower limit, in words."""
+    eye = np.eye(problem.n_outcomes)
+    reach: Any = region.support(np.vstack([eye, -eye]))
+    names = [f"{name} {side}" for side in ("from above", "from below") for name in problem.outcome_names]
+    return [name for name, limit in zip(names, reach, strict=True) if limit == np.inf]

@@ -1,0 +1,170 @@
+"""Promises for blocks of rows: their total, and all of them at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import polyhedge as ph
+from polyhedge.calibration import AllOf, Total, coverage_law
+from polyhedge.calibration.radii import rows_without_features
+from shared import run
+
+FALSE_ALARM = 1e-3
+"""Chance that a test of a law fails although the promise is kept."""
+
+
+def drawn(rng: np.random.Generator, law: str, n_blocks: int) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of rows that depend on each other within blocks of unequal sizes, and their blocks."""
+    sizes = rng.integers(1, 8, size=n_blocks)
+    blocks = np.repeat(np.arange(n_blocks), sizes)
+    shared = {
+        "heavy tails": lambda: rng.standard_t(2, n_blocks),
+        "ties": lambda: rng.integers(0, 3, n_blocks).astype(float),
+        "larger blocks are worse": lambda: rng.normal(size=n_blocks) * sizes,
+    }[law]()
+    own = rng.integers(0, 2, len(blocks)) if law == "ties" else rng.normal(size=len(blocks))
+    return shared[blocks] + own, blocks
+
+
+def kept(calibrator: type, radii: object, scores: np.ndarray, blocks: np.ndarray) -> np.ndarray:
+    """For each block whether its promise is kept."""
+    block_of = np.unique(blocks, return_inverse=True)[1]
+    if calibrator is Total:
+        return np.bincount(block_of, scores) <= np.bincount(block_of) * radii.total_radius + 1e-12
+    return np.array([scores[block_of == k].max() <= radii.radius for k in range(block_of.max() + 1)])
+
+
+@pytest.mark.parametrize("calibrator", [Total, AllOf])
+@pytest.mark.parametrize("law", ["heavy tails", "ties", "larger blocks are worse"])
+def test_blocks_keep_their_promise_as_often_as_the_exact_law_says(calibrator: type, law: str) -> None:
+    """300 calibrations with 19 blocks each; scores without ties follow Beta(k, n + 1 - k)."""
+    rng, n, alpha = np.random.default_rng(0), 19, 0.2
+    test_scores, test_blocks = drawn(rng, law, 4000)
+    uniform, held = [], []
+    for _ in range(300):
+        scores, blocks = drawn(rng, law, n)
+        radii = calibrator(["?"]).calibrate(scores, rows_without_features(len(scores), labels=blocks), alpha)
+        held.append(kept(calibrator, radii, test_scores, test_blocks).mean())
+        uniform.append(coverage_law(n, alpha).cdf(held[-1]))
+    if law == "ties":
+        assert np.mean(held) >= 1 - alpha - 4 * np.std(held) / np.sqrt(300)
+    else:
+        assert stats.kstest(uniform, "uniform").pvalue > FALSE_ALARM
+
+
+def test_bounds_of_single_rows_break_the_promise_for_all_of_a_block() -> None:
+    """What the promises are for: one row in ten is one week in two."""
+    rng = np.random.default_rng(0)
+    scores, blocks = rng.normal(size=1400), np.repeat(np.arange(200), 7)
+    marginal = ph.calibration.conformal_radius(scores[:700], 0.1)
+    all_of = AllOf(["?"]).calibrate(scores[:700], rows_without_features(700, labels=blocks[:700]), 0.1)
+    largest = scores[700:].reshape(100, 7).max(axis=1)
+    assert (largest <= marginal).mean() < 0.6
+    assert (largest <= all_of.radius).mean() > 0.8
+
+
+def panel(n_weeks: int, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Days of weeks, each week with a surprise of its own."""
+    rng = np.random.default_rng(seed)
+    week, day = np.repeat(np.arange(n_weeks), 7), np.tile(np.arange(7), n_weeks)
+    surprise = rng.normal(size=n_weeks)[week]
+    X = pd.DataFrame({"day": day.astype(float), "promotion": rng.integers(0, 2, len(week)).astype(float), "week": week})
+    demand = 20 + 2 * X["day"] + 5 * X["promotion"] + 2 * surprise + 3 * rng.normal(size=len(week))
+    return X, pd.DataFrame({"demand": demand.clip(lower=0)})
+
+
+def newsvendor() -> ph.DecisionProblem:
+    return ph.problems.newsvendor([1.0], [3.0])
+
+
+@pytest.fixture(scope="module")
+def decider() -> ph.RobustDecider:
+    X, Y = panel(120)
+    return ph.RobustDecider(newsvendor(), calibration=Total("week"), alpha=0.2, random_state=0).fit(X, Y)
+
+
+def test_totals_hold_and_lie_below_the_sum_of_single_bounds(decider: ph.RobustDecider, tmp_path: Path) -> None:
+    X, Y = panel(60, seed=1)
+    decided = decider.decide(X)
+    totals = decided.totals()
+    assert list(totals["n_rows"]) == [7] * 60
+    single = pd.Series(decided.cost_bound).groupby(X["week"]).sum()
+    assert totals["cost_bound"].sum() < 0.9 * single.sum()
+    evaluation = decider.evaluate(X, Y)
+    realised = pd.Series(newsvendor().evaluate(decided.flat, Y.to_numpy())).groupby(X["week"].astype(str)).sum()
+    held = (realised <= totals["cost_bound"]).mean()
+    assert float(evaluation.totals_held) == pytest.approx(held)
+    assert evaluation.totals_held.n == 60
+    assert evaluation.totals_held.high > 0.8
+    assert "totals held" in str(evaluation)
+    decider.save(tmp_path / "m.polyhedge")
+    again = ph.load(tmp_path / "m.polyhedge").decide(X).totals()
+    pd.testing.assert_frame_equal(again, totals)
+    assert "bound of the block for the sum of its rows" in " ".join(ph.model.promise_of(decider.model_))
+
+
+def test_blocks_stay_whole_in_every_part(decider: ph.RobustDecider) -> None:
+    X, _ = panel(120)
+    parts = [set(X["week"].iloc[getattr(decider.split_, part)]) for part in ("train", "learn", "calibrate")]
+    assert not parts[0] & parts[2]
+    assert not parts[1] & parts[2]
+    assert decider.model_.radii.n == len(parts[2])
+
+
+def test_other_rows_and_levels_get_such_bounds_too(decider: ph.RobustDecider) -> None:
+    X, Y = panel(60, seed=2)
+    lower = decider.at(alpha=0.4).decide(X).totals()["cost_bound"]
+    assert (lower < decider.decide(X).totals()["cost_bound"]).all()
+    twin = ph.RobustDecider(newsvendor(), calibration=Total("week"), alpha=0.2, random_state=0).fit(*panel(120))
+    twin.recalibrate(X, Y)
+    assert twin.model_.radii.n == 60
+    tested = ph.backtest(decider, *panel(120, seed=3), every=70)
+    assert tested.decider.model_.radii.kind == "total"
+
+
+def test_blocks_of_time_come_from_dates_that_are_no_feature() -> None:
+    X, Y = panel(60)
+    dates = pd.Series(pd.date_range("2024-01-01", periods=len(X), freq="D"))
+    decider = ph.RobustDecider(newsvendor(), calibration=Total(dates, every="7D"), alpha=0.2, random_state=0)
+    decider.fit(X.drop(columns="week"), Y)
+    decided = decider.decide(X.drop(columns="week")[:14], labels=dates[:14])
+    assert list(decided.totals().index.str[:10]) == ["2024-01-01", "2024-01-08"]
+    assert list(decided.totals()["n_rows"]) == [7, 7]
+
+
+def test_what_cannot_be_added_up_is_refused() -> None:
+    X, Y = panel(60)
+    sets = {"learner": ph.learners.OneSidedBox(), "guarantee": "outcome"}
+    with pytest.raises(ValueError, match="Total adds up costs"):
+        ph.RobustDecider(newsvendor(), calibration=Total("week"), alpha=0.2, random_state=0, **sets).fit(X, Y)
+    whole = ph.RobustDecider(newsvendor(), calibration=AllOf("week"), alpha=0.2, random_state=0, **sets).fit(X, Y)
+    with pytest.raises(ValueError, match="Totals are promised by"):
+        whole.decide(X[:7]).totals()
+    with pytest.raises(ValueError, match="needs at least 4 calibration groups"):
+        ph.RobustDecider(newsvendor(), calibration=Total("week"), alpha=0.2, random_state=0).fit(X[:70], Y[:70])
+
+
+def test_all_of_a_block_costs_more_than_one_row(decider: ph.RobustDecider) -> None:
+    X, Y = panel(120)
+    all_of = ph.RobustDecider(newsvendor(), calibration=AllOf("week"), alpha=0.2, random_state=0).fit(X, Y)
+    assert all_of.radius_ > decider.radius_
+    fresh, outcomes = panel(80, seed=4)
+    costs = newsvendor().evaluate(all_of.decide(fresh).flat, outcomes.to_numpy())
+    kept_together = pd.Series(costs <= all_of.decide(fresh).cost_bound).groupby(fresh["week"]).all()
+    assert stats.binom.sf(kept_together.sum() - 1, 80, 0.6) < 0.05  # well above what single bounds keep
+
+
+def test_the_command_line_takes_both_by_a_column(tmp_path: Path) -> None:
+    X, Y = panel(60)
+    X.assign(demand=Y["demand"]).to_csv(tmp_path / "history.csv", index=False)
+    (tmp_path / "problem.toml").write_text('kind = "newsvendor"\noutcomes = ["demand"]\noverage = 1\nunderage = 3\n')
+    given = ("--problem", tmp_path / "problem.toml", "--alpha", "0.3", "--out", tmp_path / "m.polyhedge")
+    for name in ("total", "all-of"):
+        done = run("fit", tmp_path / "history.csv", *given, "--calibration", f"{name}:week")
+        assert done.exit_code == 0, done.output
+    assert "totals held" in run("fit", tmp_path / "history.csv", *given, "--calibration", "total:week").stdout

@@ -1,0 +1,163 @@
+"""Bounds of decisions of one's own: the worst cost over the region that the outcome lies in as often as promised."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cvxpy as cp
+import numpy as np
+import pandas as pd
+import pytest
+
+import polyhedge as ph
+from shared import run
+
+N = 300
+
+
+def sampled(seed: int = 0, n: int = N) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(1, 3, size=(n, 2))
+    return X, np.abs(5 + 2 * X + X * rng.normal(size=(n, 2)))
+
+
+def boxed() -> ph.DecisionProblem:
+    """Two products under a budget, with demand between 0 and 40."""
+    z = cp.Variable(2, nonneg=True, name="order")
+    return ph.DecisionProblem(
+        decision=z,
+        cost=lambda z, u: cp.sum(0.5 * z + 2 * cp.pos(u - z)),
+        constraints=[cp.sum(z) <= 30],
+        n_outcomes=2,
+        outcome_support=lambda u: [u >= 0, u <= 40],
+        outcome_names=["bread", "rolls"],
+    )
+
+
+def fitted(problem: ph.DecisionProblem, guarantee: str, **more: object) -> ph.RobustDecider:
+    learner = {"learner": ph.learners.OneSidedBox()} if guarantee == "outcome" else {}
+    X, Y = sampled()
+    return ph.RobustDecider(problem, guarantee=guarantee, random_state=0, **learner, **more).fit(X, Y)
+
+
+@pytest.fixture(scope="module", params=["cost", "outcome"])
+def decider(request: pytest.FixtureRequest) -> ph.RobustDecider:
+    return fitted(boxed(), request.param)
+
+
+def test_the_decision_taken_has_its_own_bound(decider: ph.RobustDecider) -> None:
+    X = sampled(1)[0][:20]
+    decided = decider.decide(X)
+    again = decider.bound(X, decided)
+    np.testing.assert_allclose(again.cost_bound, decided.cost_bound, rtol=1e-7)
+    np.testing.assert_allclose(decider.problem_.evaluate(again.flat, again.worst_outcome), again.cost_bound, rtol=1e-7)
+
+
+def test_bounds_are_the_largest_cost_over_the_vertices_of_the_region(decider: ph.RobustDecider) -> None:
+    """Brute force: a convex cost is largest at a vertex."""
+    X, rng = sampled(2)[0][:8], np.random.default_rng(0)
+    z = rng.uniform(0, 20, size=(8, 2))
+    found = decider.bound(X, z)
+    for i in range(8):
+        vertices = decider.region(X[i]).vertices()
+        costs = decider.problem_.evaluate(np.tile(z[i], (len(vertices), 1)), vertices)
+        assert found.cost_bound[i] == pytest.approx(costs.max(), rel=1e-7)
+
+
+def test_an_outcome_in_its_region_keeps_the_bounds_of_all_decisions_at_once(decider: ph.RobustDecider) -> None:
+    """The promise is about the outcome, so that a decision may even be chosen to break it."""
+    X, Y = (part[:60] for part in sampled(3))
+    inside = np.array([decider.region(X[i]).contains(Y[i]) for i in range(60)])
+    assert 40 <= inside.sum() < 60
+    rng, broken = np.random.default_rng(1), np.zeros(60, dtype=bool)
+    for _ in range(6):
+        z = np.where(rng.uniform(size=(60, 2)) < 0.5, 0.0, rng.uniform(0, 30, size=(60, 2)))
+        broken |= decider.problem_.evaluate(z, Y) > decider.bound(X, z).cost_bound * (1 + 1e-9)
+    assert not broken[inside].any()
+    assert broken[~inside].any()  # outside of the region nothing is promised
+
+
+def test_the_region_of_a_set_bounds_a_convex_cost_too() -> None:
+    """Over the vertices of a polyhedral set."""
+    z = cp.Variable(2)
+    problem = ph.DecisionProblem(
+        decision=z, cost=lambda z, u: cp.sum_squares(z - u), constraints=[cp.abs(z) <= 9], n_outcomes=2
+    )
+    X, Y = sampled()
+    decider = ph.RobustDecider(problem, guarantee="outcome", learner=ph.learners.PcaBox(), random_state=0).fit(X, Y)
+    mine = np.array([[1.0, 2.0], [-3.0, 4.0]])
+    for i, row in enumerate(decider.bound(X[:2], mine)):
+        vertices = decider.region(X[i]).vertices()
+        assert row.cost_bound == pytest.approx(((vertices - mine[i]) ** 2).sum(axis=1).max(), rel=1e-6)
+
+
+def test_a_region_that_is_open_towards_harm_has_no_bound_and_says_which_limit_would_close_it() -> None:
+    z = cp.Variable(2, nonneg=True, name="share")
+    problem = ph.DecisionProblem(
+        decision=z,
+        cost=lambda z, u: -u @ z,
+        constraints=[cp.sum(z) == 1],
+        n_outcomes=2,
+        outcome_names=["steel", "glass"],
+    )
+    decider = fitted(problem, "cost")
+    X = sampled()[0][:1]
+    taken = decider.decide(X).z[0]
+    found = decider.bound(X, [taken[::-1]])
+    assert np.isposinf(found.cost_bound[0])
+    assert "outcome_support" in found.detail[0]
+    assert "from below" in found.detail[0]
+
+
+def test_constraints_that_may_break_are_named() -> None:
+    z = cp.Variable(nonneg=True, name="capacity")
+    problem = ph.DecisionProblem(
+        decision=z,
+        cost=lambda z, u: 1.0 * z + 0 * u,
+        uncertain_constraints=lambda z, u: [u <= z],
+        constraint_names=["load is met"],
+        n_outcomes=1,
+        outcome_support=lambda u: [u >= 0],
+    )
+    X, Y = sampled()
+    decider = ph.RobustDecider(problem, guarantee="outcome", learner=ph.learners.OneSidedBox(), random_state=0)
+    decider.fit(X, Y[:, :1])
+    taken = decider.decide(X[:1]).z
+    assert "load is met" not in "".join(decider.bound(X[:1], taken).detail)
+    assert "load is met may be exceeded by 1" in decider.bound(X[:1], taken - 1).detail[0]
+
+
+def test_decisions_come_as_arrays_frames_and_decisions_and_mistakes_are_named(decider: ph.RobustDecider) -> None:
+    X = sampled(4)[0][:3]
+    names = list(decider.problem_.decision_names)
+    z = np.array([[3.0, 4.0], [5.0, 6.0], [7.0, 8.0]])
+    frame = pd.DataFrame(z[:, ::-1], columns=names[::-1])
+    np.testing.assert_array_equal(decider.bound(X, z).cost_bound, decider.bound(X, frame).cost_bound)
+    assert np.isnan(decider.bound(X, np.where(z == 3, np.nan, z)).cost_bound).tolist() == [True, False, False]
+    with pytest.raises(ValueError, match=r"z must have 3 row\(s\) of 2 number\(s\)"):
+        decider.bound(X, z[:2])
+    with pytest.raises(ValueError, match=f"It lacks {names[0]}"):
+        decider.bound(X, frame[[names[1]]])
+
+
+def test_the_command_line_bounds_what_was_decided_and_what_was_changed(tmp_path: Path) -> None:
+    X, Y = sampled()
+    rows = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "bread": Y[:, 0], "rolls": Y[:, 1]})
+    rows.to_csv(tmp_path / "history.csv", index=False)
+    rows[:4].to_csv(tmp_path / "new.csv", index=False)
+    problem = 'kind = "newsvendor"\noutcomes = ["bread", "rolls"]\noverage = [1, 1]\nunderage = [3, 2]\n'
+    (tmp_path / "problem.toml").write_text(problem)
+    model, decided = tmp_path / "m.polyhedge", tmp_path / "decided.csv"
+    assert run("fit", tmp_path / "history.csv", "--problem", tmp_path / "problem.toml", "--out", model).exit_code == 0
+    assert run("decide", model, tmp_path / "new.csv", "--out", decided).exit_code == 0
+    for change, name in ((1.0, "same.csv"), (1.3, "more.csv")):
+        frame = pd.read_csv(decided)
+        frame.iloc[:, :2] *= change
+        frame.to_csv(tmp_path / "mine.csv", index=False)
+        given = ("--decisions", tmp_path / "mine.csv", "--out", tmp_path / name)
+        done = run("bound", model, tmp_path / "new.csv", *given)
+        assert done.exit_code == 0, done.output
+    same, more = pd.read_csv(tmp_path / "same.csv"), pd.read_csv(tmp_path / "more.csv")
+    np.testing.assert_allclose(same.cost_bound, pd.read_csv(decided).cost_bound, rtol=1e-6)
+    assert (more.cost_bound > same.cost_bound).all()
+    assert run("bound", model, tmp_path / "new.csv", "--out", "-").exit_code == 2
