@@ -1,6 +1,5 @@
 """The default learner: what it looks at, what it says, and that it takes every problem."""
 
-from dataclasses import replace
 from functools import cache, partial
 
 import cvxpy as cp
@@ -13,7 +12,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 import polyhedge as ph
 import shared
-from polyhedge.learners import Auto, Descent, OneSidedBox, Samples, learn_with_spread, lower_bound
+from polyhedge.learners import Auto, Descent, Needs, OneSidedBox, Samples, learn_with_spread, lower_bound
 from polyhedge.learners.auto import _CrossFit, half_way
 from polyhedge.learners.cross_fit import StopSelection, cross_validated
 from polyhedge.robust import decide
@@ -73,7 +72,7 @@ def test_the_choice_depends_on_the_learning_split_only():
     X, Y = ph.data.make_synthetic(300, rng=np.random.default_rng(0))
     altered = Y.copy()
     altered[200:] = 5 * Y[200:][::-1] + 1
-    first, second = fitted(X, Y, LINEAR), fitted(X, altered, LINEAR)
+    first, second = (fitted(X, outcomes, LINEAR, learner=SHORT) for outcomes in (Y, altered))
     assert first.learn_result_.detail == second.learn_result_.detail
     assert np.array_equal(first.set_.W, second.set_.W)
     assert np.array_equal(first.set_.b, second.set_.b)
@@ -193,17 +192,23 @@ def test_a_candidate_must_lead_by_more_than_the_complexity_penalty():
 
 def test_out_of_fold_residuals_of_training_rows_join_the_learning_rows():
     X, Y = ph.data.make_synthetic(300, rng=np.random.default_rng(0))
-    assert fitted(X, Y, LINEAR, learner=SHORT).n_learn_ == 200
-    assert fitted(X, Y, LINEAR, learner=replace(SHORT, training_folds=0)).n_learn_ == 100
+    assert SHORT.needs.training_folds == 2
+    assert fitted(X, Y, LINEAR, learner=Folded()).n_learn_ == 200
     assert fitted(X, Y, LINEAR, learner=Descent(n_steps=5)).n_learn_ == 100
+
+
+class Folded(OneSidedBox):
+    """A quick learner that asks for folds of the training rows."""
+
+    needs = Needs(training_folds=2)
 
 
 def test_training_rows_fill_the_learning_samples_up_to_enough_and_no_further(monkeypatch):
     X, Y = ph.data.make_synthetic(300, rng=np.random.default_rng(0))
     monkeypatch.setattr("polyhedge.fitting._ENOUGH_TO_LEARN", 150)
-    assert fitted(X, Y, LINEAR, learner=SHORT).n_learn_ == 150
+    assert fitted(X, Y, LINEAR, learner=Folded()).n_learn_ == 150
     monkeypatch.setattr("polyhedge.fitting._ENOUGH_TO_LEARN", 100)
-    assert fitted(X, Y, LINEAR, learner=SHORT).n_learn_ == 100
+    assert fitted(X, Y, LINEAR, learner=Folded()).n_learn_ == 100
 
 
 def test_out_of_fold_predictions_come_from_predictors_that_have_not_seen_the_fold():
@@ -222,7 +227,7 @@ def test_a_predictor_that_cannot_do_without_a_fold_is_warned_of_and_learned_with
     kinds[0] = "rare"
     strict = make_pipeline(OneHotEncoder(categories=[["common", "rare"]]), AllRowsNeeded())
     with pytest.warns(RuntimeWarning, match="cannot be fitted without a fold of the training rows") as caught:
-        decider = fitted(kinds, Y, LINEAR, predictor=strict, learner=SHORT)
+        decider = fitted(kinds, Y, LINEAR, predictor=strict, learner=Folded())
     assert "No folds" in codes(caught)
     assert decider.n_learn_ == 100
 

@@ -142,7 +142,7 @@ def test_the_standardised_problem_is_the_same_problem(make: Make) -> None:
     [(two_budgets, 0), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((three_parts, 1), (two_budgets, 1)))],
 )
 def test_a_descent_learns_the_same_set_in_all_units_and_wherever_outcomes_lie(make: Make, seed: int) -> None:
-    learner = ph.learners.Descent(n_steps=60, final_width=0.08)
+    learner = ph.learners.Descent(n_steps=40, final_width=0.08)
 
     def learned(outcome: Any = 1.0, cost: float = 1.0, **units: Any) -> list[float]:
         result = learner.learn(samples_in(make, seed, outcome=outcome, cost=cost, **units), 0)
@@ -188,9 +188,9 @@ def test_whole_fits_of_sets_do_not_depend_on_the_unit_of_a_single_outcome(convex
             constraints=[cp.sum(z) == 1],
             n_outcomes=2,
         )
-        learner = ph.learners.Descent(n_steps=10, max_contexts=10) if convex else None
+        learner = ph.learners.Descent(n_steps=10, max_contexts=3) if convex else ph.learners.Auto(n_folds=2)
         decider = ph.RobustDecider(problem, LinearRegression(), guarantee="outcome", learner=learner, random_state=0)
-        return decider.fit(X, each * Y).decide(X[:5]).cost_bound
+        return decider.fit(X, each * Y).decide(X[:2]).cost_bound
 
     assert bounds(np.array([1e-4, 3e3])) == pytest.approx(bounds(np.ones(2)), rel=1e-6)
 
@@ -236,6 +236,6 @@ def test_a_formula_that_rests_on_the_sign_of_outcomes_far_from_zero_is_learned()
         n_outcomes=2,
         outcome_support=lambda u: [u >= 0],
     )
-    learner = ph.learners.Descent(n_steps=5, max_contexts=5)
+    learner = ph.learners.Descent(n_steps=5, max_contexts=2)
     decider = ph.RobustDecider(problem, LinearRegression(), guarantee="outcome", learner=learner, random_state=0)
     assert decider.fit(X, np.maximum(Y, 0.0)).decide(X[:2]).is_optimal.all()

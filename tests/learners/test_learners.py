@@ -145,7 +145,7 @@ def user_problems():
 )
 def test_the_default_learner_works_on_every_kind_of_problem(name, problem):
     residuals, centers = learning_data(n=6)
-    result = Descent(n_steps=2).learn(Samples(residuals, centers, problem, 0.2), random_state=0)
+    result = Descent(n_steps=2, max_contexts=2).learn(Samples(residuals, centers, problem, 0.2), random_state=0)
     assert np.isfinite(result.objective)
     assert result.set.is_bounded
 

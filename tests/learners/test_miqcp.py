@@ -56,7 +56,7 @@ def check_evidence(result, residuals, contexts, problem, alpha):
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_miqcp_for_the_mean_context_equals_brute_force_over_selections(name, seed):
     pytest.importorskip("pyscipopt")
-    residuals, centers = learning_data(11, seed=seed)
+    residuals, centers = learning_data(9, seed=seed)
     problem = PROBLEMS[name]()
     result = MIQCP(relative_gap=1e-6).learn(Samples(residuals, centers, problem, 0.2))
     mean = centers.mean(axis=0)[None]
@@ -67,7 +67,7 @@ def test_miqcp_for_the_mean_context_equals_brute_force_over_selections(name, see
     check_evidence(result, residuals, mean, problem, 0.2)
 
 
-@pytest.mark.parametrize("name", ["linear", "quadratic"])
+@pytest.mark.parametrize("name", ["linear", pytest.param("quadratic", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_program_with_multipliers_that_sum_to_one_has_no_more_binaries_than_printed_and_the_optimum_of_brute_force(
     name, seed
@@ -147,10 +147,10 @@ def test_aggregated_rows_cut_off_no_set(name):
             assert without.value >= objective.value(shape, np.arange(2)) - 1e-6
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("name", ["linear", pytest.param("quadratic", marks=pytest.mark.slow), "newsvendor"])
 def test_miqcp_for_several_contexts_equals_brute_force_over_shared_selections(name):
     pytest.importorskip("pyscipopt")
-    residuals, centers = learning_data(8)
+    residuals, centers = learning_data(7)
     problem, chosen = PROBLEMS[name](), [1, 4]
     result = MIQCP(contexts=chosen, relative_gap=1e-5, time_limit=20).learn(Samples(residuals, centers, problem, 0.25))
     truth = brute_force(problem, residuals, centers[chosen], 0.25)
@@ -189,7 +189,7 @@ def test_miqcp_out_of_time_returns_a_valid_set_that_is_no_worse_than_its_starts(
     pytest.importorskip("pyscipopt")
     residuals, centers = learning_data(30)
     problem, mean = PROBLEMS["linear"](), centers.mean(axis=0)[None]
-    for limit in (0.0, 1.0):
+    for limit in (0.0, 0.3):
         result = MIQCP(aggregated_rows=False, time_limit=limit).learn(Samples(residuals, centers, problem, 0.1))
         assert result.status is Status.STOPPED_EARLY
         assert result.seconds < limit + 10
@@ -290,20 +290,7 @@ def unsupported_problems():
         "concave in the outcome",
         ph.DecisionProblem(cost=lambda z, u: u @ z - cp.sum_squares(u), constraints=simplex, **parts),
     )
-    yield (
-        "convex in the outcome",
-        ph.DecisionProblem(cost=lambda z, u: cp.square(u @ z), constraints=simplex, **parts),
-    )
     yield "'soc'", ph.DecisionProblem(cost=lambda z, u: u @ z, constraints=[cp.norm(z - 1) <= 1], **parts)
-    yield (
-        "uncertain constraints",
-        ph.DecisionProblem(
-            cost=lambda z, u: -cp.sum(z),
-            constraints=[z <= 5],
-            uncertain_constraints=lambda z, u: [(2 + 0.1 * u) @ z <= 1],
-            **parts,
-        ),
-    )
     yield (
         "outcome_support",
         ph.DecisionProblem(cost=lambda z, u: u @ z, constraints=simplex, outcome_support=lambda u: [u >= -9], **parts),

@@ -15,7 +15,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.neighbors import KNeighborsRegressor
 
 import polyhedge as ph
-from polyhedge.learners import Auto, Descent, Needs, OneSidedBox, PcaBox
+from polyhedge.learners import Descent, Needs, OneSidedBox, PcaBox
 from polyhedge.learners.one_sided_box import axis_scales
 
 FALSE_ALARM = 0.001
@@ -84,7 +84,7 @@ def test_no_calibration_row_influences_predictor_or_shape(data):
     assert first.radius_ != second.radius_
 
 
-@pytest.mark.parametrize("learner", [Descent(n_steps=2), Auto(), PcaBox()], ids=lambda learner: type(learner).__name__)
+@pytest.mark.parametrize("learner", [Descent(n_steps=2), PcaBox()], ids=lambda learner: type(learner).__name__)
 def test_learners_that_use_their_rows_are_calibrated_on_the_calibration_rows_alone(learner, data):
     assert fitted(data, learner).n_calibrate_ == 50
 
@@ -133,8 +133,3 @@ def test_tail_scale_is_the_mean_of_the_largest_absolute_residuals_and_resists_an
     assert axis_scales(residuals, "tail", 0.1)[0] < 1.7 * tail[0]
     assert axis_scales(residuals, "std", 0.1)[0] > 4.0
     assert np.array_equal(axis_scales(np.zeros((20, 1)), "tail", 0.1), [1.0])
-
-
-def test_unknown_scales_are_refused(data):
-    with pytest.raises(ValueError, match='scale must be "std", "tail", True or False, got \'quantile\''):
-        fitted(data, OneSidedBox(scale="quantile"))

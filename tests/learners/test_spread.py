@@ -191,7 +191,7 @@ def test_the_bound_is_the_worst_cost_in_the_region(name):
 
 
 def test_membership_volume_and_evaluation_agree_row_by_row(decider):
-    X, Y = uneven(300, seed=6)
+    X, Y = uneven(60, seed=6)
     regions = [decider.region(x) for x in X]
     inside = decider.set_.contains(decider.residuals(X, Y), decider.radius_)
     np.testing.assert_array_equal([r.contains(y[None])[0] for r, y in zip(regions, Y, strict=True)], inside)
@@ -221,9 +221,9 @@ def test_it_is_not_taken_where_residuals_spread_alike():
     assert "spread" not in decider.learn_result_.detail
 
 
-def test_a_certified_learner_scales_as_its_learner_does(decider):
-    certified = fitted(learner=ph.learners.Certified(SHORT))
-    np.testing.assert_array_equal(certified.spread_.value, decider.spread_.value)
+def test_a_certified_learner_scales_as_its_learner_does():
+    plain, certified = (fitted(400, learner) for learner in (ScaledBox(), ph.learners.Certified(ScaledBox())))
+    np.testing.assert_array_equal(certified.spread_.value, plain.spread_.value)
     assert "at one size" in certified.learn_result_.detail
     assert np.isfinite(certified.learn_result_.lower_bound)
     assert not ph.learners.Certified(Auto(spread=False)).needs.may_scale
@@ -234,7 +234,7 @@ def test_a_certified_learner_scales_as_its_learner_does(decider):
 
 def test_calibration_rows_change_the_radius_only():
     X, Y = uneven(400)
-    make = lambda: ph.RobustDecider(LINEAR, first_two, learner=SHORT, random_state=0)  # noqa: E731
+    make = lambda: ph.RobustDecider(LINEAR, first_two, learner=ScaledBox(), random_state=0)  # noqa: E731
     decider = make().fit(X, Y)
     calibrate = decider.split_.calibrate
     other = Y.copy()

@@ -47,7 +47,7 @@ _CLEAR_LEAD = 2.0
 
 
 @dataclass(frozen=True)
-class Auto:
+class Auto(Learner):
     """Choose among learners by cross-fitting on the learning samples, then learn from all of them.
 
     Parameters
@@ -60,9 +60,7 @@ class Auto:
     complexity_penalty : float
         A candidate must beat a simpler one by this share of the one-sided box's premium, over the square root of the
         number of learning samples: smaller differences are noise.
-    time_limit : float or None
-        Seconds after which the best set so far is returned and the status says so; None, so that the result
-        never depends on the clock.
+    time_limit : as in `Learner`
     training_folds : int
         Folds of the training rows whose out-of-fold residuals `RobustDecider` adds to the learning rows; the
         predictor is fitted that many times more. 0 for the learning rows alone.
@@ -87,8 +85,7 @@ class Auto:
     Examples
     --------
     >>> import polyhedge as ph
-    >>> rng = np.random.default_rng(0)
-    >>> residuals, centers = rng.normal(size=(40, 2)), rng.normal(size=(40, 2))
+    >>> residuals, centers = np.random.default_rng(0).normal(size=(2, 40, 2))
     >>> samples = ph.learners.Samples(residuals, centers, ph.problems.simplex_linear([0.0, 0.0]), 0.1)
     >>> result = Auto().learn(samples, random_state=0)
     >>> str(result.status), bool(result.set.scores(residuals).max() > 0)
@@ -136,7 +133,7 @@ class Auto:
             result = run.learned(selection.chosen)
         if selection.stopped:
             result = replace(result, status=Status.STOPPED_EARLY)
-        return replace(result, seconds=time.perf_counter() - began, detail=f"chose {selection.chosen}: {reason}")
+        return replace(result, detail=f"chose {selection.chosen}: {reason}")
 
     def _learners(self, samples: Samples) -> dict[str, Learner]:
         """From few parameters to many; every one keeps the guarantee, they differ in cost."""
@@ -262,7 +259,7 @@ class _CrossFit:
         assert facets is not None
         normal = self.samples.normalised(facets)
         contexts = self.contexts[0] if status is Status.STOPPED_EARLY else None
-        return LearnResult(normal, self.samples.value(normal, contexts), status, 0.0)
+        return LearnResult(normal, self.samples.value(normal, contexts), status)
 
 
 def half_way(first: Shape, second: Shape) -> Polyhedron:
@@ -275,27 +272,22 @@ def half_way(first: Shape, second: Shape) -> Polyhedron:
 
 
 @dataclass(frozen=True)
-class Certified:
+class Certified(Learner):
     """Learn with another learner, then prove how much cheaper any set could be on the same samples.
 
     Parameters
     ----------
     learner : Learner
         What learns the set; the set is not changed.
-    max_work : float
-        Work for the certificate, in rows of programs solved: about five seconds for every half a million. What is
-        proven by then counts.
-    time_limit : float or None
-        Seconds for the certificate; None, so that the gap never depends on the clock, unless the learner has a time
-        limit: then the certificate gets what is left of it.
+    max_work, time_limit : as in `Learner`, for the certificate alone
+        Where only the learner has a time limit, the certificate gets what is left of it.
     max_samples : int
         Samples up to which a certificate is tried.
 
     Examples
     --------
     >>> import polyhedge as ph
-    >>> rng = np.random.default_rng(0)
-    >>> residuals, centers = rng.normal(size=(40, 2)), rng.normal(size=(40, 2))
+    >>> residuals, centers = np.random.default_rng(0).normal(size=(2, 40, 2))
     >>> problem = ph.problems.simplex_newsvendor(1.0, 2.0, 2)
     >>> plain, certified = (
     ...     learner.learn(ph.learners.Samples(residuals, centers, problem, 0.1))

@@ -59,16 +59,6 @@ def cross_validated(
     score : models, one for each fold -> score of the candidate on all folds together; lower is better.
     folds : rows that are left out in turn.
     penalty : (name, score of the simplest candidate) -> what its complexity adds to a candidate's score.
-
-    Examples
-    --------
-    >>> y = np.array([1.0, 2.0, 4.0, 5.0, 6.0, 6.0])
-    >>> folds = [np.array([0, 3]), np.array([1, 4]), np.array([2, 5])]
-    >>> fit = lambda statistic, k: statistic(np.delete(y, folds[k]))
-    >>> score = lambda models: float(np.mean([np.abs(y[f] - m).mean() for f, m in zip(folds, models)]))
-    >>> selection = cross_validated({"mean": np.mean, "least": np.min}, fit, score, folds)
-    >>> selection.chosen, {name: round(value, 2) for name, value in selection.scores.items()}
-    ('mean', {'mean': 1.83, 'least': 3.0})
     """
     simplest, *_ = candidates
     scores: dict[str, float] = {}

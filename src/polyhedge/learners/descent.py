@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from polyhedge._support.tolerances import TIE
 from polyhedge._support.validation import Array, Indices
-from polyhedge.learners.samples import LearnResult, Needs, Samples, standard_deviations
+from polyhedge.learners.samples import Learner, LearnResult, Samples, standard_deviations
 from polyhedge.learners.scaling import standardised
 from polyhedge.learners.starts import (
     axis_box,
@@ -37,14 +37,12 @@ from polyhedge.solvers.program import Status
 
 
 @dataclass(frozen=True)
-class Descent:
+class Descent(Learner):
     """Descend on the mean worst-case cost from facets where costs can rise, and keep the best set.
 
     Parameters
     ----------
-    n_facets : int or None
-        Facets K that are learned; None for max(4, 2 d). Far facets that only keep the set bounded are
-        added to them where needed.
+    n_facets, max_contexts, time_limit : as in `Learner`
     n_steps : int
         Steps of the descent.
     batch_size : int
@@ -54,23 +52,16 @@ class Descent:
     final_width : float
         Share of the samples over which the radius' derivative stays spread to the end. Zero descends
         on the objective itself; a positive width trusts single residuals less.
-    max_contexts : int
-        Contexts on which candidates are compared, where each needs a solver.
-    time_limit : float or None
-        Seconds after which the best set so far is returned.
 
     Examples
     --------
     >>> import polyhedge as ph
-    >>> rng = np.random.default_rng(0)
-    >>> residuals, centers = rng.normal(size=(40, 2)), rng.normal(size=(40, 2))
+    >>> residuals, centers = np.random.default_rng(0).normal(size=(2, 40, 2))
     >>> samples = ph.learners.Samples(residuals, centers, ph.problems.simplex_linear([0.0, 0.0]), 0.1)
     >>> result = Descent(n_steps=50).learn(samples, random_state=0)
     >>> result.objective <= ph.learners.OneSidedBox().learn(samples).objective + 1e-9
     True
     """
-
-    needs: ClassVar[Needs] = Needs()
 
     n_facets: int | None = None
     n_steps: int = 200
@@ -135,7 +126,6 @@ class _Run:
             set=closed(self.given, shape),
             objective=value,
             status=self.status,
-            seconds=time.perf_counter() - self.began,
             detail=detail,
         )
 

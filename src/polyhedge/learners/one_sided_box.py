@@ -8,9 +8,8 @@ $\sigma_k$ of the residuals along the axes come from data.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from polyhedge._support.tolerances import SOLVED
 from polyhedge._support.validation import Array
 from polyhedge.learners.paper.boxes import at_learning_radius, mean_cost
 from polyhedge.learners.paper.model import direction_bounds
-from polyhedge.learners.samples import LearnResult, Needs, Samples, standard_deviations, usable
+from polyhedge.learners.samples import Learner, LearnResult, Needs, Samples, standard_deviations, usable
 from polyhedge.learners.scaling import standardised
 from polyhedge.learners.starts import both_sides, closed
 from polyhedge.problems import DecisionProblem
@@ -27,7 +26,7 @@ from polyhedge.solvers.program import Status
 
 
 @dataclass(frozen=True)
-class OneSidedBox:
+class OneSidedBox(Learner):
     """Axis facets on the harmful sides, scaled by the spread of the residuals along each axis.
 
     Harmless sides are closed by far facets at ten times the largest residual, so that the volume is finite; they
@@ -40,8 +39,7 @@ class OneSidedBox:
         What the facets are scaled by: "std" (or True) the standard deviations of the residuals; "tail" the mean
         of the largest absolute residuals, a share of 2 alpha of them, which one outlier of a heavy tail hardly
         moves; False for equal scales, which use no data at all.
-    max_contexts : int
-        Contexts on which the reported objective is computed (it decides nothing).
+    max_contexts : as in `Learner`, for the reported objective
 
     Notes
     -----
@@ -53,28 +51,28 @@ class OneSidedBox:
     Examples
     --------
     >>> import polyhedge as ph
-    >>> rng = np.random.default_rng(0)
-    >>> residuals, centers = rng.normal(size=(40, 2)), rng.normal(size=(40, 2))
+    >>> residuals, centers = np.random.default_rng(0).normal(size=(2, 40, 2))
     >>> samples = ph.learners.Samples(residuals, centers, ph.problems.simplex_linear([0.0, 0.0]), 0.1)
     >>> OneSidedBox().learn(samples).set.W[:2]
     array([[1.02685849, 0.        ],
            [0.        , 1.05247853]])
     """
 
-    needs: ClassVar[Needs] = Needs(learning_rows=False)
-
     scale: str | bool = "std"
     max_contexts: int = 300
+
+    @property
+    def needs(self) -> Needs:
+        """Training rows will do."""
+        return Needs(learning_rows=False)
 
     @standardised(each_outcome=False)
     def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
         """Take the scales from the given residuals and the sides from the problem; see `Learner`."""
-        began = time.perf_counter()
-        problem = samples.problem
-        sides = harmful_sides(problem)
+        sides = harmful_sides(samples.problem)
         n_harmful = len(sides)
         if not n_harmful:
-            sides = both_sides(problem.n_outcomes)
+            sides = both_sides(samples.problem.n_outcomes)
         scales = axis_scales(samples.residuals, self.scale, samples.alpha)
         shape = at_learning_radius(samples, Polyhedron(sides / scales, np.zeros(len(sides))))
         # Ten times: residuals of rows that a flexible predictor was trained on are a third of fresh ones, or less.
@@ -83,20 +81,13 @@ class OneSidedBox:
             set=shape,
             objective=mean_cost(samples, shape, self.max_contexts),
             status=Status.OPTIMAL,
-            seconds=time.perf_counter() - began,
-            detail=f"{n_harmful} of {2 * problem.n_outcomes} axis sides can raise the cost",
+            detail=f"{n_harmful} of {2 * samples.problem.n_outcomes} axis sides can raise the cost",
             scores_in="outcomes" if self.scale is False else "spreads",
         )
 
 
 def axis_scales(residuals: Array, scale: str | bool, alpha: float) -> Array:
-    """Scale of the residuals along each axis; see `OneSidedBox`.
-
-    Examples
-    --------
-    >>> axis_scales(np.array([[1.0], [-2.0], [3.0], [0.0]]), "tail", alpha=0.25)
-    array([2.5])
-    """
+    """Scale of the residuals along each axis; see `OneSidedBox`."""
     if scale is False:
         return np.ones(residuals.shape[1])
     if scale is True or scale == "std":
@@ -113,13 +104,6 @@ def harmful_sides(problem: DecisionProblem) -> Array:
     Side $+e_j$ is harmful if $\max_{z \in Z} (Q_l z + q_l)_j > 0$ for some piece l of the cost or of an uncertain
     constraint, $-e_j$ if the minimum is negative; each is one program over Z. Costs without a piece list count
     as harmful on all sides.
-
-    Examples
-    --------
-    >>> from polyhedge.problems import simplex_linear
-    >>> harmful_sides(simplex_linear([0.0, 0.0]))
-    array([[1., 0.],
-           [0., 1.]])
     """
     sides = both_sides(problem.n_outcomes)
     if not problem.structure.has_pieces:

@@ -133,23 +133,12 @@ def n_affordable(n_pieces: int, most: int = 200) -> int:
     """How many contexts, or steps, are taken where each needs a solver: `most`, or fewer for costs of many pieces.
 
     A program has some rows for each piece. Beyond 32 pieces their total stays the same, down to a tenth of `most`.
-
-    Examples
-    --------
-    >>> n_affordable(2), n_affordable(64), n_affordable(10_000)
-    (200, 100, 20)
     """
     return int(np.clip(32 * most // n_pieces, most // 10, most))
 
 
 def standard_deviations(values: Array) -> Array:
-    """Standard deviations (d,) of the columns, as `usable` scales.
-
-    Examples
-    --------
-    >>> standard_deviations(np.array([[0.1, 1.0], [0.1, 3.0], [0.1, 5.0]])).round(3)
-    array([1.633, 1.633])
-    """
+    """Standard deviations (d,) of the columns, as `usable` scales."""
     return usable(values.std(axis=0), values)
 
 
@@ -185,8 +174,7 @@ class LearnResult:
     Examples
     --------
     >>> import polyhedge as ph
-    >>> rng = np.random.default_rng(0)
-    >>> residuals, centers = rng.normal(size=(40, 2)), rng.normal(size=(40, 2))
+    >>> residuals, centers = np.random.default_rng(0).normal(size=(2, 40, 2))
     >>> samples = ph.learners.Samples(residuals, centers, ph.problems.simplex_linear([0.0, 0.0]), 0.1)
     >>> result = ph.learners.OneSidedBox().learn(samples)
     >>> str(result.status), result.gap
@@ -196,7 +184,7 @@ class LearnResult:
     set: Shape
     objective: float
     status: Status
-    seconds: float
+    seconds: float = 0.0
     lower_bound: float = -np.inf
     detail: str = ""
     scores_in: str = "outcomes"
@@ -246,11 +234,24 @@ class Learner(Protocol):
     """Anything that turns learning samples into a set.
 
     It may see the learning split only; the calibration split sets the radius afterwards.
+
+    Parameters that learners share
+    ------------------------------
+    n_facets : facets K that are learned; None for max(4, 2 d). Far facets that only keep the set bounded are added
+        to them where needed.
+    contexts : for which predictions decisions are planned: "mean" for the mean prediction (the paper's Table 1), a
+        number of random ones, indices of rows, or None for all.
+    max_contexts : contexts on which sets are compared, or on which only the reported objective is computed; None for
+        all.
+    max_work : rows of programs solved, about a minute for every six million, after which the best set so far, or the
+        best bound, is returned.
+    time_limit : seconds, likewise; None, so that the result never depends on the clock.
     """
 
     @property
     def needs(self) -> Needs:
-        """What it asks for; `Needs()` for the learning rows and nothing else."""
+        """What it asks for; by default the learning rows and nothing else."""
+        return Needs()
 
     def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
         """Learn the shape from the samples of the learning split."""

@@ -6,6 +6,7 @@ costs from the cost of the best decision there; costs differ by about 1 over the
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -28,7 +29,7 @@ Learn = Callable[..., LearnResult]
 
 
 def standardised(*, each_outcome: bool) -> Callable[[Learn], Learn]:
-    """Let a method `learn` see standardised samples; see `Learner`.
+    """Let a method `learn` see standardised samples, and report how long it takes; see `Learner`.
 
     One unit for all outcomes keeps their proportions, as the paper's methods need it; else each has its own.
     """
@@ -36,8 +37,9 @@ def standardised(*, each_outcome: bool) -> Callable[[Learn], Learn]:
     def decorator(learn: Learn) -> Learn:
         @wraps(learn)
         def wrapped(self: Any, samples: Samples, random_state: Any = None) -> LearnResult:
-            scaling = SampleScaling.of(samples, each_outcome=each_outcome)
-            return scaling.invert(learn(self, scaling.apply(samples), random_state))
+            began, scaling = time.perf_counter(), SampleScaling.of(samples, each_outcome=each_outcome)
+            result = scaling.invert(learn(self, scaling.apply(samples), random_state))
+            return replace(result, seconds=time.perf_counter() - began)
 
         return wrapped
 

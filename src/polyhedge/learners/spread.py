@@ -61,8 +61,6 @@ class Spread(Forest):
     power: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.value.ndim == 1:
-            object.__setattr__(self, "value", self.value[:, None])
         super().__post_init__()
         if self.value.shape[1] != 1 or not (self.value > 0).all() or not 0 < self.power <= 1:
             raise ValueError("A spread must have one positive value for each node and a power in (0, 1].")
@@ -102,13 +100,7 @@ class Spread(Forest):
 
 
 def levels(sizes: Array, power: float) -> Array:
-    """The level (N,) of each size, to the power: four a doubling, within a factor of 8 of the mean size.
-
-    Examples
-    --------
-    >>> levels(np.array([0.25, 1.05, 100.0]), 1.0)
-    array([0.25, 1.  , 8.  ])
-    """
+    """The level (N,) of each size, to the power: four a doubling, within a factor of 8 of the mean size."""
     octaves = np.clip(power * np.log2(sizes), -3.0, 3.0)
     return np.asarray(2.0 ** (np.round(octaves * 4) / 4))
 

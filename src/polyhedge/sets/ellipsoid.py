@@ -69,11 +69,6 @@ class Ellipsoid(Shape):
         """Mean and covariance of `residuals` (n, d), n > d.
 
         Hand in learning residuals only: a shape that has seen the calibration split voids the coverage guarantee.
-
-        Examples
-        --------
-        >>> Ellipsoid.from_residuals([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]).center
-        array([0., 0.])
         """
         rows = as_finite(residuals, "residuals", ndim=2)
         if len(rows) <= rows.shape[1]:

@@ -36,12 +36,6 @@ def volume(W: Array, h: Array) -> float | None:
 
     Up to 4 outcomes it is that of the hull of the vertices, up to 8 Lawrence's sum over the vertices. None for more
     outcomes, for too many vertices, or if cancellation leaves too few digits.
-
-    Examples
-    --------
-    >>> W = np.vstack([np.eye(2), -np.eye(2)])
-    >>> round(volume(W, np.array([1.0, 2.0, 0.0, 0.0])), 9)
-    2.0
     """
     body, d = _standardised(W, h), W.shape[1]
     size, W, h = float(np.prod(body.unit)), body.W, body.h

@@ -125,13 +125,7 @@ class Polyhedron(Shape):
         return ConicForm(sp.csr_array(self.W), radius - self.b, (Cone("nonneg", self.n_facets),))
 
     def scaled(self, factor: float) -> Polyhedron:
-        """The set whose residuals are `factor` times as large, at every radius.
-
-        Examples
-        --------
-        >>> Polyhedron([[1.0], [-1.0]], [0.0, -1.0]).scaled(2.0).support([[1.0], [-1.0]], radius=1.0)
-        array([2., 4.])
-        """
+        """The set whose residuals are `factor` times as large, at every radius."""
         if not 0 < factor < np.inf:
             raise ValueError(f"factor must be positive, got {factor}.")
         return self if factor == 1 else Polyhedron(self.W / factor, self.b)

@@ -161,14 +161,7 @@ class Shape:
         return volume_from_share(inside, float(np.prod(upper - lower)))
 
     def scaled(self, factor: float) -> Shape:
-        """The set whose residuals are `factor` times as large, at every radius.
-
-        Examples
-        --------
-        >>> from polyhedge.sets import Ball
-        >>> Ball(2).scaled(3.0).support([1.0, 0.0], radius=2.0)
-        6.0
-        """
+        """The set whose residuals are `factor` times as large, at every radius."""
         return self if factor == 1 else Scaled(self, factor)
 
     def _scores(self, rows: Array) -> Array:

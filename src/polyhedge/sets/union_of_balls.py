@@ -65,7 +65,7 @@ class UnionOfBalls(Shape):
         return tuple(Ball(self.n_outcomes, center=anchor) for anchor in self.anchors)
 
     def volume(self, radius: float, *, rng: np.random.Generator | None = None, n_samples: int = N_SAMPLES) -> Volume:
-        """Volume of the union: exact for d <= 2, else estimated with its standard error.
+        """Volume of the union: exact for one outcome, else estimated with its standard error.
 
         Uniform points of randomly chosen balls count 1 / (number of balls that hold them): an unbiased
         estimate of the share of the balls' total volume that the union has.
@@ -75,10 +75,6 @@ class UnionOfBalls(Shape):
         if self.n_outcomes == 1:
             gaps = np.diff(np.sort(self.anchors[:, 0]))
             return Volume(float(2 * radius + np.minimum(gaps, 2 * radius).sum()))
-        if self.n_outcomes == 2:
-            centers = np.unique(self.anchors, axis=0)
-            others = (np.delete(centers, k, axis=0) for k in range(len(centers)))
-            return Volume(sum(map(_arc_integral, centers, [radius] * len(centers), others)))
         rng, k = np.random.default_rng(0) if rng is None else rng, len(self.anchors)
         points = self.anchors[rng.integers(k, size=n_samples)] + Ball(self.n_outcomes).sample(radius, n_samples, rng)
         n_holding = np.zeros(n_samples)
@@ -110,38 +106,6 @@ class UnionOfBalls(Shape):
     def _support(self, directions: Array, radius: float) -> Array:
         reach = radius * np.linalg.norm(directions, axis=1) if radius >= 0 else -np.inf
         return (directions @ self.anchors.T).max(axis=1) + reach
-
-
-def _arc_integral(center: Array, radius: float, others: Array) -> float:
-    r"""Part of a disc in the area of a union of equal discs: $\tfrac12\oint x\,dy - y\,dx$ over its uncovered arcs."""
-    steps = others - center
-    distance = np.linalg.norm(steps, axis=1)
-    near = distance < 2 * radius
-    middle = np.arctan2(steps[near, 1], steps[near, 0])
-    half = np.arccos(distance[near] / (2 * radius))
-    total = 0.0
-    for low, high in _gaps(middle - half, middle + half):
-        around = center[0] * (math.sin(high) - math.sin(low)) - center[1] * (math.cos(high) - math.cos(low))
-        total += 0.5 * radius * (radius * (high - low) + around)
-    return total
-
-
-def _gaps(lows: Array, highs: Array) -> list[tuple[float, float]]:
-    """Parts of a full turn that no interval of angles covers."""
-    if not len(lows):
-        return [(0.0, 2 * math.pi)]
-    start = np.mod(lows, 2 * math.pi)
-    order = np.argsort(start)
-    start, stop = start[order], (start + highs - lows)[order]
-    # The intervals that run past a full turn cover the beginning of the next one.
-    reached, gaps = max(float(stop.max()) - 2 * math.pi, 0.0), []
-    for low, high in zip(start.tolist(), stop.tolist(), strict=True):
-        if low > reached:
-            gaps.append((reached, low))
-        reached = max(reached, high)
-    if reached < 2 * math.pi:
-        gaps.append((reached, 2 * math.pi))
-    return gaps
 
 
 def _extreme_points(points: Array) -> Array:

@@ -58,29 +58,12 @@ class CertifiedBound:
 
 
 def certified(
-    lower: float,
-    upper: float,
-    kept: Mask,
-    *,
-    unit: float,
-    tolerance: float,
-    seconds: float,
-    detail: str,
+    lower: float, upper: float, kept: Mask, *, unit: float, tolerance: float, seconds: float, detail: str
 ) -> CertifiedBound:
-    """Bounds with their status: optimal if apart by `tolerance` units, failed if they cross by more than rounding.
-
-    Examples
-    --------
-    >>> kept = np.ones(3, dtype=bool)
-    >>> bound = certified(0.9, 1.0, kept, unit=1.0, tolerance=0.01, seconds=0.0, detail="")
-    >>> bound.status.name, round(bound.gap, 6)
-    ('STOPPED_EARLY', 0.1)
-    """
+    """Bounds with their status: optimal if apart by `tolerance` units, failed if they cross by more than rounding."""
     proven, complaint = below(lower, upper, unit)
-    if complaint:
-        detail = f"{complaint}; {detail}"
-        return CertifiedBound(proven, upper, kept, Status.FAILED, seconds, detail, unit)
-    status = status_between(proven, upper, unit, tolerance)
+    detail = f"{complaint}; {detail}" if complaint else detail
+    status = Status.FAILED if complaint else status_between(proven, upper, unit, tolerance)
     return CertifiedBound(proven, upper, kept, status, seconds, detail, unit)
 
 
@@ -95,13 +78,6 @@ def below(lower: float, value: float, unit: float) -> tuple[float, str]:
 
     A bound above the value by rounding meets it. One that is further above is wrong, or the value is: then
     nothing is claimed, and the text says so.
-
-    Examples
-    --------
-    >>> below(1.0, 2.0, 1.0), below(2.0 + 1e-9, 2.0, 1.0)
-    ((1.0, ''), (2.0, ''))
-    >>> below(3.0, 2.0, 1.0)
-    (-inf, 'no bound is claimed: 3 was to be proven and 2 is reached')
     """
     if lower <= value:
         return lower, ""
@@ -121,13 +97,6 @@ class Budget:
     ----------
     work : rows that may be solved; a core does about a million in ten seconds.
     deadline : time of the performance counter; infinite where no time limit was asked for.
-
-    Examples
-    --------
-    >>> budget = Budget(1000)
-    >>> budget.spend(300, times=2)
-    >>> budget.is_over, budget.spend(1), budget.spend(1), budget.is_over
-    (False, None, None, True)
     """
 
     work: float

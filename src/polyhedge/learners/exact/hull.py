@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.optimize import nnls
 
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.learners.exact.bound import Budget
@@ -19,8 +20,7 @@ from polyhedge.learners.paper.model import direction_bounds
 from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.robust import decide_knowing
 from polyhedge.robust.counterpart import Counterpart
-from polyhedge.solvers.linear import LinearSolver
-from polyhedge.solvers.program import Cone, ConicForm, ConicProgram, Status
+from polyhedge.solvers.program import Cone, ConicForm, Status
 
 _TOLERANCE = 1e-8
 """Share of the spread of a context's costs that a solver may be off by."""
@@ -169,65 +169,30 @@ def floors_of_contexts(problem: DecisionProblem, residuals: Array, centers: Arra
     $$v_i(S) \ge \min_g \min_z g(z, \hat f_i + p_g) \ge \min_z g(z, \hat f_i + c) - t, \qquad
     t = \max_g \max_{v} v^\top (c - p_g),$$
 
-    where v ranges over a box around all directions that the cost can have. One linear program finds the mixtures and
-    the point c with the least t: zero where the hulls of the groups meet, and then no selection can leave out c.
-
-    Examples
-    --------
-    >>> from polyhedge.problems import simplex_linear
-    >>> residuals = np.array([[0.0, 0.0], [1.0, 0.0], [3.0, 3.0], [5.0, 5.0]])
-    >>> floors_of_contexts(simplex_linear([0.0, 0.0]), residuals, np.zeros((1, 2)), n_drop=1).round(6)
-    array([3.])
+    where v ranges over a box around all directions that the cost can have. The point c is the mean residual, and each
+    mixture is the one nearest to it: t is zero where c lies in the hull of every group, so that no selection avoids c.
     """
     # About equal groups, dealt from the innermost residual to the outermost.
     order = np.argsort(np.linalg.norm(residuals - residuals.mean(axis=0), axis=1), kind="stable")
     groups = [order[k :: n_drop + 1] for k in range(n_drop + 1)]
-    means = np.array([residuals[group].mean(axis=0) for group in groups])
     low, high = direction_bounds(problem, problem.structure.pieces)
-    if not np.isfinite([low, high]).all():  # the groups one by one
+    if np.isfinite([low, high]).all():
+        middle, low, high = residuals.mean(axis=0), low.min(axis=0), high.max(axis=0)
+        steps = np.array([middle - mixing_weights(residuals[group], middle) @ residuals[group] for group in groups])
+        shortfall = max(float(np.maximum(steps * low, steps * high).sum(axis=1).max()), 0.0)
+        values = decide_knowing(problem, centers + middle)[1] - shortfall
+    else:  # the groups one by one
+        means = [residuals[group].mean(axis=0) for group in groups]
         values = np.min([decide_knowing(problem, centers + mean)[1] for mean in means], axis=0)
-        return np.where(np.isnan(values), -np.inf, values)
-    low, high = low.min(axis=0), high.max(axis=0)
-    candidates = [(means.mean(axis=0), means), *_meeting_points(residuals, groups, low, high)]
-    # The solver only proposes mixtures, the shortfall t is computed from them.
-    steps = [point - mixtures for point, mixtures in candidates]
-    shortfalls = [max(float(np.maximum(step * low, step * high).sum(axis=1).max()), 0.0) for step in steps]
-    best = int(np.argmin(shortfalls))
-    values = decide_knowing(problem, centers + candidates[best][0])[1] - shortfalls[best]
     return np.where(np.isnan(values), -np.inf, values)
 
 
-def _meeting_points(residuals: Array, groups: list[Indices], low: Array, high: Array) -> list[tuple[Array, Array]]:
-    """The point c (d,) and the mixtures (k, d) with the least shortfall, if the linear program has a solution.
+def mixing_weights(points: Array, target: Array) -> Array:
+    """Weights of a convex combination of the rows that is the target, or near it where it lies outside their hull.
 
-    Minimise t over (weights, c, up, down, t): c - p_g = up_g - down_g, high'up_g - low'down_g <= t.
+    At most d + 1 of them are positive: the active columns of non-negative least squares are independent.
     """
-    members, k, d = np.concatenate(groups), len(groups), residuals.shape[1]
-    n, points = len(members), residuals[members]
-    group_of = np.repeat(np.arange(k), [len(group) for group in groups])
-    reach = float(np.abs([low, high]).max()) or 1.0
-    sums = sp.csr_array((np.ones(n), (group_of, np.arange(n))), shape=(k, n))
-    rows, columns = (group_of[:, None] * d + np.arange(d)).ravel(), np.repeat(np.arange(n), d)
-    mixed = sp.csr_array((points.ravel(), (rows, columns)), shape=(k * d, n))
-    steps, same = sp.eye_array(k * d, format="csr"), sp.csr_array(np.tile(np.eye(d), (k, 1)))
-    up, down = (sp.kron(sp.eye_array(k), side[None] / reach) for side in (high, -low))
-    blocks = [
-        [sums, None, None, None, sp.csr_array((k, 1))],
-        [-mixed, same, -steps, steps, None],
-        [None, None, up, down, sp.csr_array(-np.ones((k, 1)))],
-        [-sp.eye_array(n), None, None, None, None],
-        [None, None, -steps, None, None],
-        [None, None, None, -steps, None],
-    ]
-    A = sp.csr_array(sp.block_array(blocks))
-    b = np.concatenate([np.ones(k), np.zeros(A.shape[0] - k)])
-    cones = Cone("zero", k + k * d), Cone("nonneg", len(b) - k - k * d)
-    program = ConicProgram(c=np.eye(1, A.shape[1], A.shape[1] - 1)[0], A=A, b=b, cones=cones)
-    solution = LinearSolver(program).solve()
-    if not solution.status.has_solution:
-        return []
-    weights = np.maximum(solution.x[:n], 0.0)
-    weights /= np.bincount(group_of, weights, minlength=k)[group_of]
-    mixtures = np.zeros((k, d))
-    np.add.at(mixtures, group_of, weights[:, None] * points)
-    return [(solution.x[n : n + d], mixtures)]
+    steps = points - target
+    far = 1e3 * float(np.abs(steps).max()) or 1.0
+    weights, _ = nnls(np.vstack([steps.T, np.full(len(points), far)]), np.append(np.zeros(len(target)), far))
+    return np.asarray(weights / weights.sum())

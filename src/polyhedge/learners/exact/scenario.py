@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from polyhedge.learners.exact.bound import WORK, Budget, CertifiedBound, below, 
 from polyhedge.learners.exact.hull import HullOracle
 from polyhedge.learners.exact.segment import select_on_segment
 from polyhedge.learners.exact.selection import FixedDirectionSearch, SelectionSearch
-from polyhedge.learners.samples import LearnResult, Needs, Samples
+from polyhedge.learners.samples import Learner, LearnResult, Samples
 from polyhedge.learners.scaling import SampleScaling, standardised
 from polyhedge.learners.starts import check_n_facets, closed, one_sided, simplex, without_noise
 from polyhedge.robust import decide
@@ -50,19 +50,15 @@ def lower_bound(
     ----------
     samples : those of the learning split, to which the bound refers, with a problem that has a piece list. The set must
         cover c_n = ceil((n + 1)(1 - alpha)) residuals.
-    time_limit : seconds after which the best bound so far is returned; None, so that the result never depends on
-        the clock.
+    time_limit, max_work : as in `Learner`
     tolerance : gap at which the search ends, as a share of the spread of costs: how much the residuals differ in
         cost, or what dropping them can save.
-    max_work : work after which the best bound so far is returned, in rows of programs solved: about a minute for
-        every six million.
     start : residuals that a known good set keeps.
 
     Examples
     --------
-    >>> import numpy as np, polyhedge as ph
-    >>> rng = np.random.default_rng(0)
-    >>> residuals, centers = rng.normal(size=(40, 2)), rng.normal(size=(40, 2))
+    >>> import polyhedge as ph
+    >>> residuals, centers = np.random.default_rng(0).normal(size=(2, 40, 2))
     >>> bound = lower_bound(Samples(residuals, centers, ph.problems.simplex_linear([0.0, 0.0]), 0.1))
     >>> bound.gap < 1e-6
     True
@@ -83,26 +79,25 @@ def lower_bound(
         raise ValueError(
             f"No certificate is available for {' and '.join(in_the_way)}. The learner Descent works there, without one."
         )
-    budget, scaling = Budget.of(max_work, time_limit), SampleScaling.of(samples, each_outcome=True)
-    return scaling.invert_bound(_certify(scaling.apply(samples), tolerance, budget, start))
-
-
-def _certify(samples: Samples, tolerance: float, budget: Budget, start: Mask | None) -> CertifiedBound:
-    began, segment = time.perf_counter(), samples.problem.structure.segment
-    selection = None
+    began, budget = time.perf_counter(), Budget.of(max_work, time_limit)
+    scaling = SampleScaling.of(samples, each_outcome=True)
+    samples = scaling.apply(samples)
+    segment, selection = samples.problem.structure.segment, None
     if segment is not None:
         selection = select_on_segment(segment, samples.residuals, samples.centers, samples.rank)
     if segment is not None and selection is not None:
         kept, value = selection
         unit = float(np.ptp(samples.residuals @ np.stack([segment.v0, segment.v1]).T, axis=0).max())
         detail, seconds = "exact dynamic program over envelopes", time.perf_counter() - began
-        return CertifiedBound(value, value, kept, Status.OPTIMAL, seconds, detail, unit)
-    search = FixedDirectionSearch if samples.problem.structure.has_fixed_directions else SelectionSearch
-    return search(samples, tolerance, budget).run(start)
+        bound = CertifiedBound(value, value, kept, Status.OPTIMAL, seconds, detail, unit)
+    else:
+        search = FixedDirectionSearch if samples.problem.structure.has_fixed_directions else SelectionSearch
+        bound = search(samples, tolerance, budget).run(start)
+    return scaling.invert_bound(bound)
 
 
 @dataclass(frozen=True)
-class Scenario:
+class Scenario(Learner):
     """Find the optimal set over all polyhedra, or the best proven so far.
 
     Parameters
@@ -111,24 +106,17 @@ class Scenario:
         Largest number of facets; None for as many as the optimum needs. The lower bound holds for any.
     tolerance : float
         Gap at which the search ends, as a share of the spread of costs; see `lower_bound`.
-    max_work : float
-        Work for the search, in rows of programs solved: about a minute for every six million. The best set and
-        its certified gap are returned when it is done.
-    time_limit : float or None
-        Seconds for the search, likewise; None, so that the result never depends on the clock.
+    max_work, time_limit : as in `Learner`
 
     Examples
     --------
     >>> import polyhedge as ph
-    >>> rng = np.random.default_rng(0)
-    >>> residuals, centers = rng.normal(size=(40, 2)), rng.normal(size=(40, 2))
+    >>> residuals, centers = np.random.default_rng(0).normal(size=(2, 40, 2))
     >>> samples = ph.learners.Samples(residuals, centers, ph.problems.simplex_linear([0.0, 0.0]), 0.1)
     >>> result = Scenario().learn(samples)
     >>> str(result.status), bool(result.lower_bound <= result.objective + 1e-9)
     ('optimal', True)
     """
-
-    needs: ClassVar[Needs] = Needs()
 
     n_facets: int | None = None
     tolerance: float = 1e-6
@@ -138,7 +126,6 @@ class Scenario:
     @standardised(each_outcome=True)
     def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
         """Learn from the learning split only; see `Learner`."""
-        began = time.perf_counter()
         if self.n_facets is not None:
             check_n_facets(self.n_facets, samples.problem.n_outcomes)
         start = None
@@ -158,7 +145,6 @@ class Scenario:
             objective=value,
             lower_bound=lower,
             status=Status.FAILED if complaint else status,
-            seconds=time.perf_counter() - began,
             detail=f"{shape.n_facets} facets from the decisions; {complaint or bound.detail}",
             scores_in="costs",
         )

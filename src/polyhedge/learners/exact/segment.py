@@ -20,85 +20,63 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from polyhedge._support.validation import Array, Indices, Mask
+from polyhedge._support.validation import Array, Mask
 from polyhedge.problems.structure import Segment
 
 
 def select_on_segment(segment: Segment, residuals: Array, centers: Array, rank: int) -> tuple[Mask, float] | None:
     """The `rank` residuals to keep at the least mean cost, and that cost; None where the table would be too large."""
-    lines = _Lines.of(segment, residuals, centers)
-    n_drop = len(residuals) - rank
-    candidates = lines.candidates(n_drop)
-    if len(candidates) ** 2 * (n_drop + 1) > 150_000_000:
+    table = _Table(segment, residuals, centers, len(residuals) - rank)
+    if len(table.candidates) ** 2 * (table.n_drop + 1) > 150_000_000:
         return None
-    path, total = _Table(lines, candidates, n_drop).best_path()
-    return lines.below_envelope(path), total / len(centers)
+    table.place_contexts()
+    path, total = table.best_path()
+    return table.below_envelope(path), total / len(centers)
 
 
-@dataclass(frozen=True)
-class _Lines:
-    """Lines alpha + beta s, one for each residual, and contexts g0 + g1 s + g2 s^2."""
+class _Table:
+    """Shortest path over (last edge of the envelope, lines dropped so far).
 
-    alpha: Array
-    beta: Array
-    g0: Array
-    g1: Array
-    g2: float
+    Residuals are lines `all_alpha` + `all_beta` s, of which `alpha` and `beta` can show on an envelope; contexts cost
+    g0 + g1 s + g2 s^2.
+    """
 
-    @classmethod
-    def of(cls, segment: Segment, residuals: Array, centers: Array) -> _Lines:
+    def __init__(self, segment: Segment, residuals: Array, centers: Array, n_drop: int) -> None:
         turn = segment.v1 - segment.v0
-        return cls(
-            alpha=residuals @ segment.v0,
-            beta=residuals @ turn,
-            g0=segment.base[0] + centers @ segment.v0,
-            g1=segment.base[1] + centers @ turn,
-            g2=float(segment.base[2]),
-        )
-
-    def candidates(self, n_drop: int) -> Indices:
-        """Lines that can show on an envelope: at most n_drop others lie above them everywhere, by slope."""
-        ends = np.stack([self.alpha, self.alpha + self.beta])
+        alpha, beta = self.all_alpha, self.all_beta = residuals @ segment.v0, residuals @ turn
+        self.g0, self.g1 = segment.base[0] + centers @ segment.v0, segment.base[1] + centers @ turn
+        self.g2, self.n_drop = float(segment.base[2]), n_drop
+        # What rounding may do to a height.
+        self.tolerance = 1e-12 * float(1 + np.abs(alpha).max() + np.abs(beta).max())
+        # At most n_drop others lie above a candidate everywhere; they are sorted by slope.
+        ends = np.stack([alpha, alpha + beta])
         is_above = [(ends >= line[:, None]).all(axis=0) & (ends > line[:, None]).any(axis=0) for line in ends.T]
         chosen = np.flatnonzero(np.sum(is_above, axis=1) <= n_drop)
-        return chosen[np.lexsort((self.alpha[chosen], self.beta[chosen]))]
+        self.candidates = chosen[np.lexsort((alpha[chosen], beta[chosen]))]
+        self.alpha, self.beta = alpha[self.candidates], beta[self.candidates]
 
-    def minimisers(self, line: int) -> Array:
-        """Where each context's cost is least if this line alone were the envelope."""
-        slope = self.g1 + self.beta[line]
-        return np.clip(-slope / (2 * self.g2), 0, 1) if self.g2 > 0 else (slope < 0).astype(float)
+    def place_contexts(self) -> None:
+        """Where each context's cost is least if a line alone were the envelope, and running sums of these costs."""
+        slopes = self.g1 + self.beta[:, None]
+        self.minimisers = np.clip(-slopes / (2 * self.g2), 0, 1) if self.g2 > 0 else (slopes < 0).astype(float)
+        values = self._context_costs(self.minimisers) + self.alpha[:, None] + self.beta[:, None] * self.minimisers
+        order = np.argsort(self.minimisers, axis=1)
+        self.sorted_minimisers = np.take_along_axis(self.minimisers, order, axis=1)
+        running = np.cumsum(np.take_along_axis(values, order, axis=1), axis=1)
+        self.running = np.concatenate([np.zeros((len(running), 1)), running], axis=1)
 
-    def context_costs(self, s: Array | float) -> Array:
+    def _context_costs(self, s: Array | float) -> Array:
         """Cost without uncertainty of every context at s."""
         return np.asarray(self.g0 + (self.g1 + self.g2 * s) * s)
 
     def below_envelope(self, path: list[int]) -> Mask:
         """Which lines do not rise above the envelope of the lines on the path."""
-        alpha, beta = self.alpha[path], self.beta[path]
-        breaks = (alpha[:-1] - alpha[1:]) / (beta[1:] - beta[:-1]) if len(path) > 1 else np.zeros(0)
+        alpha, beta = self.all_alpha[path], self.all_beta[path]
+        breaks = (alpha[:-1] - alpha[1:]) / (beta[1:] - beta[:-1])
         s = np.concatenate([[0.0], breaks, [1.0]])
         envelope = (alpha[:, None] + beta[:, None] * s).max(axis=0)
-        return np.asarray((self.alpha[:, None] + self.beta[:, None] * s <= envelope + self.tolerance).all(axis=1))
-
-    @property
-    def tolerance(self) -> float:
-        """What rounding may do to a height."""
-        return 1e-12 * float(1 + np.abs(self.alpha).max() + np.abs(self.beta).max())
-
-
-class _Table:
-    """Shortest path over (last edge of the envelope, lines dropped so far)."""
-
-    def __init__(self, lines: _Lines, candidates: Indices, n_drop: int) -> None:
-        self.lines, self.candidates, self.n_drop = lines, candidates, n_drop
-        self.alpha, self.beta = lines.alpha[candidates], lines.beta[candidates]
-        self.minimisers = np.array([lines.minimisers(j) for j in candidates])
-        values = lines.context_costs(self.minimisers) + self.alpha[:, None] + self.beta[:, None] * self.minimisers
-        order = np.argsort(self.minimisers, axis=1)
-        self.sorted_minimisers = np.take_along_axis(self.minimisers, order, axis=1)
-        running = np.cumsum(np.take_along_axis(values, order, axis=1), axis=1)
-        self.running = np.concatenate([np.zeros((len(candidates), 1)), running], axis=1)
-        self.tolerance = lines.tolerance
+        heights = self.all_alpha[:, None] + self.all_beta[:, None] * s
+        return np.asarray((heights <= envelope + self.tolerance).all(axis=1))
 
     def best_path(self) -> tuple[list[int], float]:
         """The lines of the best envelope by rising slope, and the contexts' total cost."""
@@ -106,7 +84,7 @@ class _Table:
         best, best_end = np.inf, None
         for i in range(len(self.candidates)):
             node = _Node(arrivals[i])
-            dropped_at_end = self._above(1.0, i, self.lines.beta > self.beta[i])
+            dropped_at_end = self._above(1.0, i, self.all_beta > self.beta[i])
             if dropped_at_end <= self.n_drop:
                 totals = node.least[-1][: self.n_drop + 1 - dropped_at_end] + self._interior(i, 1.0)
                 count = int(np.argmin(totals))
@@ -119,7 +97,7 @@ class _Table:
         return [int(self.candidates[line]) for line in _trace_back(*best_end)], best
 
     def _start(self, j: int) -> _Arrival:
-        dropped = self._above(0.0, j, self.lines.beta <= self.beta[j])
+        dropped = self._above(0.0, j, self.all_beta <= self.beta[j])
         costs = np.full(self.n_drop + 1, np.inf)
         if dropped <= self.n_drop:
             costs[dropped] = 0.0
@@ -127,7 +105,7 @@ class _Table:
 
     def _above(self, s: float, i: int, among: Mask) -> int:
         level = self.alpha[i] + self.beta[i] * s
-        return int((among & (self.lines.alpha + self.lines.beta * s > level + self.tolerance)).sum())
+        return int((among & (self.all_alpha + self.all_beta * s > level + self.tolerance)).sum())
 
     def _interior(self, i: int, s: float) -> float:
         """Total cost of the contexts whose minimum on line i lies in [0, s]."""
@@ -144,9 +122,8 @@ class _Table:
         if not len(later):
             return []
         level = self.alpha[i] + self.beta[i] * s
-        slopes = self.lines.beta
-        between = (slopes > self.beta[i]) & (slopes <= self.beta[later][:, None])
-        heights = self.lines.alpha + slopes * s[:, None]
+        between = (self.all_beta > self.beta[i]) & (self.all_beta <= self.beta[later][:, None])
+        heights = self.all_alpha + self.all_beta * s[:, None]
         dropped = (between & (heights > level[:, None] + self.tolerance)).sum(axis=1)
         return [
             (int(j), self._arrive(i, int(j), float(sj), float(height), int(k), node, int(at)))
@@ -156,7 +133,7 @@ class _Table:
 
     def _arrive(self, i: int, j: int, s: float, level: float, dropped: int, node: _Node, at: int) -> _Arrival:
         here = (self.minimisers[i] > s) & (self.minimisers[j] <= s)
-        cost = self._interior(i, s) - self._interior(j, s) + float((self.lines.context_costs(s) + level)[here].sum())
+        cost = self._interior(i, s) - self._interior(j, s) + float((self._context_costs(s) + level)[here].sum())
         costs = np.full(self.n_drop + 1, np.inf)
         costs[dropped:] = node.least[at][: self.n_drop + 1 - dropped] + cost
         return _Arrival(s, costs, j, node, at, dropped)

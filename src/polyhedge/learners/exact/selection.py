@@ -133,6 +133,7 @@ class _Search:
     """Bounds of a search that tightens a master; subclasses know what a selection costs."""
 
     master: Master
+    levels: str
 
     def __init__(self, samples: Samples, tolerance: float, budget: Budget) -> None:
         self.samples, self.tolerance, self.budget = samples, tolerance, budget
@@ -145,24 +146,16 @@ class _Search:
         began = time.perf_counter()
         first = self._visit(np.ones(self.n, dtype=bool))
         self._search(first, start if start is not None and start.sum() >= self.samples.rank else None)
-        return certified(
-            self.lower,
-            self.upper,
-            self.best_kept,
-            unit=self.unit,
-            tolerance=self.tolerance,
-            seconds=time.perf_counter() - began,
-            detail=self._detail() if np.isfinite(self.lower) else "no floor is proven, so there is no bound",
-        )
+        settings, seconds = {"unit": self.unit, "tolerance": self.tolerance}, time.perf_counter() - began
+        detail = f"{len(self.master.cuts)} star inequalities {self.levels}"
+        detail = detail if np.isfinite(self.lower) else "no floor is proven, so there is no bound"
+        return certified(self.lower, self.upper, self.best_kept, **settings, seconds=seconds, detail=detail)
 
     def _visit(self, kept: Mask) -> HullValues | None:
         """Evaluate a selection exactly: an upper bound, and what else it proves."""
         raise NotImplementedError
 
     def _search(self, first: HullValues | None, start: Mask | None) -> None:
-        raise NotImplementedError
-
-    def _detail(self) -> str:
         raise NotImplementedError
 
     def _ranked(self, level: int) -> Ranked:
@@ -197,10 +190,8 @@ class SelectionSearch(_Search):
         super().__init__(samples, tolerance, budget)
         self.oracle = HullOracle(samples.problem, samples.residuals, samples.centers, budget)
         self.mixtures: list[dict[tuple[int, ...], float]] = [{} for _ in samples.centers]
-
-    def _detail(self) -> str:
-        n_cuts = len(self.master.cuts) if hasattr(self, "master") else 0
-        return f"{n_cuts} star inequalities on {self.samples.n_contexts} contexts"
+        self.levels = f"on {samples.n_contexts} contexts"
+        self.master = Master(self.n, self.n_drop, np.full(samples.n_contexts, -np.inf), 0.0, has_tangents=False)
 
     def _visit(self, kept: Mask) -> HullValues:
         values = self.oracle.evaluate(kept)
@@ -299,11 +290,9 @@ class FixedDirectionSearch(_Search):
         rise = float((self.heights.max(axis=0) - floor).max())
         self.master = Master(self.n, self.n_drop, floor, rise, has_tangents=True)
         self.cost = reach_cost(problem, samples.centers)
+        self.levels = f"along {len(floor)} directions"
         self.tangent_programs = 0 if self.cost.is_closed_form else samples.n_contexts
         self.n_rows = len(problem.feasible.program.b) + len(problem.structure.pieces)
-
-    def _detail(self) -> str:
-        return f"{len(self.master.cuts)} star inequalities along {self.heights.shape[1]} directions"
 
     def _touch(self, reach: Array) -> float:
         value, constant, slopes = self.cost.tangent(reach)

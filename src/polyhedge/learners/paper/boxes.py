@@ -11,12 +11,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from polyhedge._support.validation import Array, check_count
-from polyhedge.learners.samples import LearnResult, Needs, Samples, standard_deviations
+from polyhedge.learners.samples import Learner, LearnResult, Samples, standard_deviations
 from polyhedge.learners.starts import principal_frame
 from polyhedge.problems import NoSolutionError
 from polyhedge.robust import decide
@@ -25,27 +25,23 @@ from polyhedge.solvers.program import Status
 
 
 @dataclass(frozen=True)
-class PcaBox:
+class PcaBox(Learner):
     r"""The paper's ablation "Polyhedron": nothing is optimised and the problem is ignored.
 
     $$\{e : |u_j^\top e| \le r \sigma_j\},\quad \text{cov}(\epsilon) = \sum_j \sigma_j^2 u_j u_j^\top$$
 
     Parameters
     ----------
-    max_contexts : int
-        Contexts on which the reported objective is computed (it decides nothing).
+    max_contexts : as in `Learner`, for the reported objective
 
     Examples
     --------
     >>> import polyhedge as ph
-    >>> rng = np.random.default_rng(0)
-    >>> residuals, centers = rng.normal(size=(40, 2)), rng.normal(size=(40, 2))
+    >>> residuals, centers = np.random.default_rng(0).normal(size=(2, 40, 2))
     >>> samples = ph.learners.Samples(residuals, centers, ph.problems.simplex_linear([0.0, 0.0]), 0.1)
     >>> len(PcaBox().learn(samples).set.b)
     4
     """
-
-    needs: ClassVar[Needs] = Needs()
 
     max_contexts: int = 300
 
@@ -64,7 +60,7 @@ class PcaBox:
 
 
 @dataclass(frozen=True)
-class RotatedBoxGrid:
+class RotatedBoxGrid(Learner):
     r"""The learning problem (Step 1 of the paper) over a grid of rotated boxes: our reading of the printed row "Ours".
 
     The paper speaks of "a CCG-based grid-search implementation" for "structured polyhedral templates" and prints
@@ -82,23 +78,17 @@ class RotatedBoxGrid:
         random aspects, log-uniform in [1/2, 2] for each direction at the default.
     max_aspect : float
         Largest ratio of two half-widths.
-    max_contexts : int or None
-        Contexts on which boxes are compared; None for all. Costs without a piece list use 12.
-    time_limit : float or None
-        Seconds after which the best box so far is returned.
+    max_contexts, time_limit : as in `Learner`; costs without a piece list use at most 12 contexts
 
     Examples
     --------
     >>> import polyhedge as ph
-    >>> rng = np.random.default_rng(0)
-    >>> residuals, centers = rng.normal(size=(40, 2)), rng.normal(size=(40, 2))
+    >>> residuals, centers = np.random.default_rng(0).normal(size=(2, 40, 2))
     >>> samples = ph.learners.Samples(residuals, centers, ph.problems.simplex_linear([0.0, 0.0]), 0.1)
     >>> result = RotatedBoxGrid().learn(samples)
     >>> len(result.set.b)
     4
     """
-
-    needs: ClassVar[Needs] = Needs()
 
     n_angles: int = 12
     n_aspects: int = 10
@@ -124,14 +114,12 @@ class MinVolume(RotatedBoxGrid):
     Parameters
     ----------
     n_angles, n_aspects, max_aspect, time_limit : as in `RotatedBoxGrid`
-    max_contexts : int or None
-        Contexts on which the reported objective is computed (it decides nothing).
+    max_contexts : as in `Learner`, for the reported objective
 
     Examples
     --------
     >>> import polyhedge as ph
-    >>> rng = np.random.default_rng(0)
-    >>> residuals, centers = rng.normal(size=(40, 2)), rng.normal(size=(40, 2))
+    >>> residuals, centers = np.random.default_rng(0).normal(size=(2, 40, 2))
     >>> samples = ph.learners.Samples(residuals, centers, ph.problems.simplex_linear([0.0, 0.0]), 0.1)
     >>> bool(MinVolume().learn(samples, random_state=0).set.is_bounded)
     True
@@ -180,17 +168,13 @@ def mean_cost(samples: Samples, shape: Polyhedron, max_contexts: int | None, *, 
     """The objective over some contexts, inf where one of them has no decision; an error where none has."""
     contexts = samples.scored_contexts(max_contexts)
     value = samples.value(shape, contexts)
-    if np.isfinite(value):
-        return value
-    decisions = decide(samples.problem, shape, samples.radius(shape), samples.centers[contexts])
-    if must_be_finite or not np.isfinite(decisions.cost_bound).any():
-        what = (
-            "The best box of the grid has no finite worst-case cost on the whole learning split"
-            if must_be_finite
-            else "No context of the learning split has a decision"
-        )
-        advice = "Relax the constraints, bound the decision or drop such rows."
-        raise NoSolutionError(f"{what}. {decisions.complaint()}. {advice}")
+    if not np.isfinite(value):
+        decisions = decide(samples.problem, shape, samples.radius(shape), samples.centers[contexts])
+        if must_be_finite or not np.isfinite(decisions.cost_bound).any():
+            raise NoSolutionError(
+                f"A box has no finite worst-case cost on the learning split. {decisions.complaint()}. Relax the "
+                "constraints, bound the decision or drop such rows."
+            )
     return value
 
 

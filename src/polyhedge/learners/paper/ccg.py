@@ -27,12 +27,10 @@ g(z_i, \hat f_i + e^h) \le \eta_i + M_h \sum_{j \in S_h} (1 - t_j)\ \text{for ev
 
 from __future__ import annotations
 
-import time
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import cvxpy as cp
 import numpy as np
@@ -40,6 +38,7 @@ from scipy.spatial import ConvexHull, QhullError
 
 from polyhedge._support.validation import Array, Indices
 from polyhedge.learners.exact.bound import WORK, Budget, below
+from polyhedge.learners.exact.hull import mixing_weights
 from polyhedge.learners.paper.model import (
     CentredResiduals,
     Contexts,
@@ -49,7 +48,7 @@ from polyhedge.learners.paper.model import (
     excess_over_selected,
     for_contexts,
 )
-from polyhedge.learners.samples import LearnResult, Needs, Samples
+from polyhedge.learners.samples import Learner, LearnResult, Samples
 from polyhedge.learners.scaling import standardised
 from polyhedge.learners.starts import axis_box, check_n_facets, closed, without_noise
 from polyhedge.problems import Curvature, DecisionProblem, NoSolutionError, Pieces
@@ -57,7 +56,6 @@ from polyhedge.problems.feasible_set import compile_feasible_program
 from polyhedge.robust import Adversary
 from polyhedge.robust.scenarios import best_against
 from polyhedge.sets import Polyhedron
-from polyhedge.solvers.linear import maximise_linear
 from polyhedge.solvers.program import Solution, Status, status_at
 from polyhedge.solvers.solve import solve
 
@@ -66,24 +64,19 @@ _MAX_CORNER_DECISIONS = 10
 
 
 @dataclass(frozen=True)
-class CCG:
+class CCG(Learner):
     r"""Alternate between a master over (z, t) and the worst outcome, until their values meet.
 
     Parameters
     ----------
     n_facets : int
         Facets of the printed master. The valid one needs no limit: see Notes.
-    contexts : "mean", int, indices or None
-        For which predictions decisions are planned: the mean prediction, so many random ones, these rows,
-        or all.
+    contexts, max_work, time_limit : as in `Learner`
     tolerance : float
         Stop when the upper bound zeta exceeds the lower bound eta by no more than this share of the spread of costs:
         how much the residuals differ in cost at the first decisions.
-    max_iterations, max_work : int, float
-        When to stop without that certificate; work is counted in rows of programs solved, about a minute for every
-        six million.
-    time_limit : float or None
-        Seconds after which the best set so far is returned; None, so that the result never depends on the clock.
+    max_iterations : int
+        When to stop without that certificate.
     as_printed : bool
         Use the master as printed in the paper (module docstring), within a far box, from the prediction
         as first scenario. No lower bound results.
@@ -103,14 +96,11 @@ class CCG:
     Examples
     --------
     >>> from polyhedge.problems import simplex_linear
-    >>> rng = np.random.default_rng(0)
-    >>> residuals, centers = rng.normal(size=(40, 2)), rng.normal(size=(40, 2))
+    >>> residuals, centers = np.random.default_rng(0).normal(size=(2, 40, 2))
     >>> result = CCG().learn(Samples(residuals, centers, simplex_linear([0.0, 0.0]), alpha=0.1))
     >>> str(result.status), result.gap <= 1e-4, result.set.is_bounded
     ('optimal', True, True)
     """
-
-    needs: ClassVar[Needs] = Needs()
 
     n_facets: int = 4
     contexts: Contexts = "mean"
@@ -123,7 +113,6 @@ class CCG:
     @standardised(each_outcome=False)
     def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
         """Learn from the learning split only; see `Learner`."""
-        began = time.perf_counter()
         for name in ("uncertain_constraints", "outcome_support"):
             if getattr(samples.problem, name) is not None:
                 raise ValueError(f"CCG does not apply to problems with {name}. Use Descent.")
@@ -141,7 +130,6 @@ class CCG:
             set=shape,
             objective=value,
             status=Status.FAILED if complaint else run.status,
-            seconds=time.perf_counter() - began,
             lower_bound=lower,
             detail=f"objective and bound for {about}; {complaint or run.detail}",
         )
@@ -264,31 +252,25 @@ class _Valid:
         solution = solve(compiled.program)
         if not solution.status.has_solution:
             raise RuntimeError(f"The worst outcome could not be found: {solution.status} {solution.detail}")
-        weights = _few_weights(E, solution.x[compiled.z_columns])
+        weights = np.maximum(solution.x[compiled.z_columns], 0.0)
+        weights = mixing_weights(E, weights @ E / weights.sum())
         used = np.flatnonzero(weights)
         return solution.gap - solution.value, Cut(i, weights[used] @ E[used], selected[used])
 
     def _shape(self, plan: _Planned) -> Polyhedron:
+        """{e : every piece of every context costs at most the plan's worst}, or the hull without pieces."""
         if not self.problem.structure.has_pieces:
             return self._hull(plan.selected)
-        shape = self._level_sets(plan, self.problem.structure.pieces)
-        if shape is not None:
-            return shape
-        # No outcome matters to these decisions: every set that covers the selected residuals costs the same.
-        box = axis_box(self.samples)
-        return Polyhedron(box.W, -(self.samples.residuals[plan.selected] @ box.W.T).max(axis=0))
-
-    def _level_sets(self, plan: _Planned, pieces: Pieces) -> Polyhedron | None:
-        """{e : every piece of every context costs at most the plan's worst}; None without any facet."""
-        centers = self.samples.centers
+        pieces, centers = self.problem.structure.pieces, self.samples.centers
         total = self.problem.evaluate(plan.z, centers)
         values = pieces.values(plan.z, centers)
         slack = plan.worst[:, None] - (total - values.max(axis=1))[:, None] - values
         W, q = pieces.directions(plan.z).reshape(-1, centers.shape[1]), slack.ravel()
         size = np.linalg.norm(W, axis=1)
         moving = size > 1e-9 * max(1.0, float(size.max()))
-        if not moving.any():
-            return None
+        if not moving.any():  # no outcome matters: every set that covers the selected residuals costs the same
+            W = axis_box(self.samples).W
+            return Polyhedron(W, -(self.samples.residuals[plan.selected] @ W.T).max(axis=0))
         W, q = without_noise(W[moving] / size[moving, None]), q[moving] / size[moving]
         # One facet for each direction, the tightest; rounding finds decisions that agree up to solver noise.
         order = np.lexsort((q, *np.round(W.T, 6)))
@@ -308,19 +290,6 @@ class _Valid:
             ) from error
         facets = np.unique(np.round(facets, 12), axis=0)
         return Polyhedron.from_halfspaces(facets[:, :-1], (points @ facets[:, :-1].T).max(axis=0))
-
-
-def _few_weights(E: Array, weights: Array) -> Array:
-    """Weights of the same mean of the rows of E with at most d + 1 of them positive: a basic solution."""
-    point = np.maximum(weights, 0.0) @ E / np.maximum(weights, 0.0).sum()
-    n = len(E)
-    rows = np.vstack([-np.eye(n), E.T, -E.T, np.ones((1, n)), -np.ones((1, n))])
-    slack = 1e-9 * (1 + np.abs(E).max())
-    limits = np.concatenate([np.zeros(n), point + slack, slack - point, [1.0], [-1.0]])
-    distance = np.linalg.norm(E - point, axis=1)
-    _, vertices = maximise_linear(rows, limits, -distance[None])
-    basic = np.where(vertices[0] > 1e-9, vertices[0], 0.0) if np.isfinite(vertices).all() else weights
-    return np.asarray(basic / basic.sum())
 
 
 def _learn_as_printed(samples: Samples, settings: CCG, budget: Budget) -> _RunResult:
@@ -393,7 +362,7 @@ class Master:
 
     def __init__(self, samples: Samples) -> None:
         self.samples, structure = samples, samples.problem.structure
-        self.costs: _Costs = _PieceCosts(samples, structure.pieces) if structure.has_pieces else _GeneralCosts(samples)
+        self.costs = _PieceCosts(samples, structure.pieces) if structure.has_pieces else _GeneralCosts(samples)
         self.cuts: list[Cut] = []
 
     def solve(self, rows: ModelRows, t: Indices, budget: Budget) -> MasterSolution:
@@ -427,29 +396,11 @@ class Master:
 _Rows = list[tuple[Sequence[int], Sequence[float], float]]
 
 
-class _Costs(ABC):
-    """How a cost enters the master: as columns and rows for the cuts of one context.
+class _PieceCosts:
+    """How a cost enters the master, as columns and rows: g_0 in the objective, one row for each piece.
 
-    `reach` is how much residuals can differ in cost at any decision, as far as that is known.
+    `reach` is how much residuals can differ in cost at any decision.
     """
-
-    reach: float
-
-    @abstractmethod
-    def embed(self, rows: ModelRows, center: Array, points: Array, weight: float) -> tuple[Indices, list[_Rows]]:
-        """Columns of z, and for each point rows (columns, values, constant) whose maximum is its cost."""
-
-    @abstractmethod
-    def big_m(self, context: int, cut: Cut) -> float:
-        """How far the cost can exceed the context's level where the cut is switched off."""
-
-    def outside_rows(self, z: Array) -> Array:
-        """The part of the cost of each decision that stands in the objective and not in the rows."""
-        return np.zeros(len(z))
-
-
-class _PieceCosts(_Costs):
-    """g_0 in the objective, one row for each piece."""
 
     def __init__(self, samples: Samples, pieces: Pieces) -> None:
         self.problem, self.pieces = samples.problem, pieces
@@ -458,6 +409,7 @@ class _PieceCosts(_Costs):
         self.reach = float(self.M.max())
 
     def embed(self, rows: ModelRows, center: Array, points: Array, weight: float) -> tuple[Indices, list[_Rows]]:
+        """Columns of z, and for each point rows (columns, values, constant) whose maximum is its cost."""
         feasible, pieces = self.problem.feasible, self.pieces
         z = rows.embed(feasible.program, weight)[feasible.z_columns]
         slopes = np.einsum("ldp,sd->slp", pieces.Q, center + points) + pieces.p
@@ -468,15 +420,17 @@ class _PieceCosts(_Costs):
         ]
 
     def big_m(self, context: int, cut: Cut) -> float:
+        """How far the cost can exceed the context's level where the cut is switched off."""
         return float(self.M[cut.support].max())
 
     def outside_rows(self, z: Array) -> Array:
+        """The part of the cost of each decision that stands in the objective and not in the rows."""
         u = np.zeros((len(z), self.problem.n_outcomes))
         return self.problem.evaluate(z, u) - self.pieces.evaluate(z, u)
 
 
-class _GeneralCosts(_Costs):
-    """One epigraph column for each point, compiled through CVXPY."""
+class _GeneralCosts:
+    """As `_PieceCosts`, with one epigraph column for each point, compiled through CVXPY."""
 
     reach = 0.0
 
@@ -516,6 +470,9 @@ class _GeneralCosts(_Costs):
                 "at one of them. Use Descent."
             )
         return max(float(highest) - self.lowest[context], 0.0)
+
+    def outside_rows(self, z: Array) -> Array:
+        return np.zeros(len(z))
 
 
 def _corners(problem: DecisionProblem) -> Array:

@@ -12,9 +12,8 @@ leaves the products $W^\top\lambda$ and $(r1-b)^\top\lambda$.
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -30,13 +29,13 @@ from polyhedge.learners.paper.model import (
     for_contexts,
     solve_with_fixed,
 )
-from polyhedge.learners.samples import LearnResult, Needs, Samples
+from polyhedge.learners.samples import Learner, LearnResult, Samples
 from polyhedge.learners.scaling import standardised
 from polyhedge.learners.starts import axis_box, check_n_facets, closed, one_sided, without_noise
 from polyhedge.problems import DecisionProblem, Pieces
 from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron
-from polyhedge.solvers.bilinear import BilinearSolution, available_backend, solve_bilinear
+from polyhedge.solvers.bilinear import available_backend, solve_bilinear
 from polyhedge.solvers.program import Solution, Status
 
 logger = logging.getLogger(__name__)
@@ -46,7 +45,7 @@ _MAX_PIECES = 64
 
 
 @dataclass(frozen=True)
-class MIQCP:
+class MIQCP(Learner):
     r"""Corollary 1: big-M binaries, bilinear W-lambda terms, a global solver, a certificate.
 
     The printed program leaves the scales of facets and multipliers free. ``MIQCP(normalisation="multipliers",
@@ -58,9 +57,7 @@ class MIQCP:
     n_facets : int
         Facets K of the model. Facets without a multiplier are dropped from the result, and far ones that
         only keep it bounded are added.
-    contexts : "mean", int, indices or None
-        For which predictions decisions are planned: the mean prediction (the paper's Table 1), so many
-        random ones, these rows, or all. The time grows steeply with their number.
+    contexts, time_limit : as in `Learner`; the time grows steeply with the number of contexts
     aggregated_rows : bool
         Add the valid rows $v_i \ge z_i^\top Q\epsilon_j - M_j(1-t_j)$ for $v_i = (r1-b)^\top\lambda_i$: a sample's
         rows times lambda_i, summed. The printed model lacks them, and its relaxation is then very weak.
@@ -71,8 +68,6 @@ class MIQCP:
         SCIP comes with ``pip install 'polyhedge[exact]'``.
     max_nodes : int
         Nodes of the search tree after which the best set so far is returned.
-    time_limit : float or None
-        Seconds, likewise; None, so that the result never depends on the clock.
     relative_gap : float
         Gap at which the search ends, as a share of the premium: the cost less the cost without uncertainty.
     multiplier_bound : float
@@ -105,8 +100,6 @@ class MIQCP:
     'auto'
     """
 
-    needs: ClassVar[Needs] = Needs()
-
     n_facets: int = 4
     contexts: Contexts = "mean"
     aggregated_rows: bool = True
@@ -120,7 +113,6 @@ class MIQCP:
     @standardised(each_outcome=False)
     def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
         """Learn from the learning split only; see `Learner`."""
-        began = time.perf_counter()
         check_n_facets(self.n_facets, samples.problem.n_outcomes)
         pieces = _supported_pieces(samples.problem)
         available_backend(self.backend)
@@ -135,10 +127,10 @@ class MIQCP:
         model = _Model(self, samples, pieces)
         start = _best_start(model, every)
         nominal = samples.nominal_cost
-        unit = abs(start.value - nominal) if start is not None else 0.0
+        unit = abs(start[1].value - nominal) if start is not None else 0.0
         solution = solve_bilinear(
             # Gaps are shares of the premium: neither the unit of costs nor a constant in them may matter.
-            replace(model.program, start=None if start is None else start.x, offset=model.program.offset - nominal),
+            replace(model.program, start=None if start is None else start[1].x, offset=model.program.offset - nominal),
             backend=self.backend,
             max_nodes=self.max_nodes,
             time_limit=self.time_limit,
@@ -147,25 +139,14 @@ class MIQCP:
             use_nlp=samples.n_contexts == 1,
         )
         solution = replace(solution, value=solution.value + nominal, lower_bound=solution.lower_bound + nominal)
-        return self._result(model, start, solution, about, began)
-
-    def _result(
-        self,
-        model: _Model,
-        start: _Start | None,
-        solution: BilinearSolution,
-        about: str,
-        began: float,
-    ) -> LearnResult:
-        samples = model.samples
-        candidates = [] if start is None else [start.shape]
+        candidates = [] if start is None else [start[0]]
         if solution.status.has_solution:
             candidates.append(model.shape_of(solution.x))
         candidates = candidates or [samples.normalised(axis_box(samples))]
         shapes = [closed(samples, shape) for shape in candidates]
         values = [samples.value(shape) for shape in shapes]
         best = int(np.argmin(values))
-        unit = abs(values[best] - samples.nominal_cost)
+        unit = abs(values[best] - nominal)
         bound, complaint = below(solution.lower_bound, values[best], unit)
         words = complaint or solution.detail
         n_directions = len(model.pieces) * (1 if model.pieces.directions_are_fixed else samples.n_contexts)
@@ -178,7 +159,6 @@ class MIQCP:
             set=shapes[best],
             objective=values[best],
             status=Status.FAILED if complaint or solution.status is Status.INFEASIBLE else solution.status,
-            seconds=time.perf_counter() - began,
             lower_bound=bound,
             detail=f"objective and bound for {about}, {self.n_facets} facets; {words}",
         )
@@ -203,26 +183,15 @@ def _supported_pieces(problem: DecisionProblem) -> Pieces:
     return problem.structure.pieces
 
 
-@dataclass(frozen=True)
-class _Start:
-    shape: Polyhedron
-    x: Array
-    value: float
-
-
-def _best_start(model: _Model, samples: Samples) -> _Start | None:
+def _best_start(model: _Model, samples: Samples) -> tuple[Polyhedron, Solution] | None:
     """The better of the one-sided set and the axis box, completed to a feasible point of the model."""
-    K = model.K
-    shapes = [one_sided(samples, K)]
-    if 2 * samples.problem.n_outcomes <= K:
+    shapes = [one_sided(samples, model.K)]
+    if 2 * samples.problem.n_outcomes <= model.K:
         shapes.append(axis_box(samples))
-    points = [model.completed(samples.normalised(shape)) for shape in shapes]
-    starts = [
-        _Start(samples.normalised(shape), point.x, point.value)
-        for shape, point in zip(shapes, points, strict=True)
-        if point.status.has_solution
-    ]
-    return min(starts, key=lambda start: start.value, default=None)
+    shapes = [samples.normalised(shape) for shape in shapes]
+    starts = [(shape, model.completed(shape)) for shape in shapes]
+    solved = [start for start in starts if start[1].status.has_solution]
+    return min(solved, key=lambda start: start[1].value, default=None)
 
 
 class _Model:
@@ -260,9 +229,9 @@ class _Model:
             v = rows.columns(1, -np.inf, np.inf)
             for j in range(self.d):
                 row = rows.equal(z, -Q[j], q[j])
-                rows.multiply(row, self.set.W[:, j], multipliers, np.ones(self.K))
+                rows.multiply(row, self.set.W[:, j], multipliers)
             row = rows.at_most(v, [-1.0], 0.0)
-            rows.multiply(row, self.set.q, multipliers, np.ones(self.K))
+            rows.multiply(row, self.set.q, multipliers)
             slope = pieces.p[piece] + center @ pieces.Q[piece]
             constant = float(pieces.c[piece] + center @ pieces.q[piece])
             if self.L > 1:
@@ -279,19 +248,16 @@ class _Model:
     def shape_of(self, x: Array) -> Polyhedron:
         """The facets that carry multipliers, moved to the selected residuals, in the units of the data."""
         W = x[self.set.W]
-        used = np.isin(np.arange(self.K), self._used_facets(x)) & (np.abs(W).max(axis=1) > 1e-6)
+        # Facets k with a product w_kj lambda_k whose multiplier is positive.
+        first, second = self.program.products[:, 1], self.program.products[:, 2]
+        facet = np.searchsorted(self.set.W.ravel(), first) // self.d
+        positive = (first < self.set.q[0]) & (x[second] > 1e-7 * self.largest_multiplier)
+        used = np.isin(np.arange(self.K), facet[positive]) & (np.abs(W).max(axis=1) > 1e-6)
         if not used.any():
             return self.samples.normalised(axis_box(self.samples))
         W = without_noise(W[used]) / self.scale
         selected = self.samples.residuals[x[self.set.t] > 0.5]
         return self.samples.normalised(Polyhedron.from_halfspaces(W, (selected @ W.T).max(axis=0)))
-
-    def _used_facets(self, x: Array) -> Array:
-        """Facets k with a product w_kj lambda_k whose multiplier is positive."""
-        first, second = self.program.products[:, 1], self.program.products[:, 2]
-        facet = np.searchsorted(self.set.W.ravel(), first) // self.d
-        positive = (first < self.set.q[0]) & (x[second] > 1e-7 * self.largest_multiplier)
-        return np.unique(facet[positive])
 
     def completed(self, shape: Polyhedron) -> Solution:
         """The best feasible point of the model with this set (at radius 0)."""

@@ -20,7 +20,6 @@ from polyhedge.calibration import conformal_radius
 from polyhedge.learners.samples import Samples, standard_deviations
 from polyhedge.problems import DecisionProblem, Pieces
 from polyhedge.solvers.bilinear import BilinearProgram
-from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import Cone, ConicProgram, Solution
 from polyhedge.solvers.solve import solve
 
@@ -107,16 +106,11 @@ def direction_bounds(problem: DecisionProblem, pieces: Pieces) -> tuple[Array, A
     """Bounds (n_pieces, d) of the cost directions Q_l z + q_l over Z; infinite where a solver finds no end."""
     z, base = problem.feasible.z_columns, problem.feasible.program
     base = replace(base, c=np.zeros_like(base.c), P=None, offset=0.0)
-    warm = LinearSolver(base) if base.is_linear and not len(base.integer) else None
 
     def highest(slope: Array) -> float:
-        if warm is not None:
-            warm.change_costs(z, -slope)
-            solution = warm.solve()
-        else:
-            costs = np.zeros_like(base.c)
-            costs[z] = -slope
-            solution = solve(replace(base, c=costs))
+        costs = np.zeros_like(base.c)
+        costs[z] = -slope
+        solution = solve(replace(base, c=costs))
         return solution.gap - solution.value if solution.status.has_solution else np.inf
 
     low, high = pieces.q.copy(), pieces.q.copy()
@@ -169,7 +163,6 @@ class ModelRows:
         self.integer: list[int] = []
         self.entries: list[tuple[int, int, float]] = []
         self.products: list[tuple[int, int, int]] = []
-        self.product_values: list[float] = []
         self.row_lower: list[float] = []
         self.row_upper: list[float] = []
         self.quadratic: list[tuple[int, int, float]] = []
@@ -223,10 +216,9 @@ class ModelRows:
         self.row_lower[row] = value
         return row
 
-    def multiply(self, row: int, first: Indices, second: Indices, values: Array) -> None:
+    def multiply(self, row: int, first: Indices, second: Indices) -> None:
         """Add products of matching columns to a row."""
         self.products += [(row, int(i), int(j)) for i, j in zip(first, second, strict=True)]
-        self.product_values += values.tolist()
 
     def add_cost(self, columns: Any, values: Any, constant: float) -> None:
         """Add a linear cost."""
@@ -248,7 +240,7 @@ class ModelRows:
             row_lower=np.array(self.row_lower),
             row_upper=np.array(self.row_upper),
             products=np.array(self.products, dtype=np.int64).reshape(-1, 3),
-            product_values=np.array(self.product_values),
+            product_values=np.ones(len(self.products)),
             lower=np.array(self.lower),
             upper=np.array(self.upper),
             integer=np.array(self.integer, dtype=np.int64),

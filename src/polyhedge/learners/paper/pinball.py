@@ -28,17 +28,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import combinations
 from math import comb
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from polyhedge._support.tolerances import SOLVED
 from polyhedge._support.validation import Array, Indices, check_count
-from polyhedge.learners.samples import LearnResult, Needs, Samples, standard_deviations
+from polyhedge.learners.samples import Learner, LearnResult, Samples, standard_deviations
 from polyhedge.learners.scaling import standardised
 from polyhedge.learners.starts import axis_box, both_sides, check_n_facets, closed, one_sided, pca_box
 from polyhedge.problems import NoSolutionError
@@ -54,14 +54,12 @@ _MAX_BASES = 1000
 
 
 @dataclass(frozen=True)
-class Pinball:
+class Pinball(Learner):
     """Algorithm 2 of the paper from several starts; the best set by the true learning objective is kept.
 
     Parameters
     ----------
-    n_facets : int or None
-        Facets K that are learned; None for max(4, 2 d). Far facets that only keep the set bounded are
-        added to them where needed.
+    n_facets, max_contexts, time_limit : as in `Learner`
     penalty : float
         Weight gamma of the pinball loss, in cost for each unit of residual. Below mean(1'lambda) / tau_n the
         surrogate has no minimum in r and the set collapses; large values minimise the spread of the scores.
@@ -73,23 +71,16 @@ class Pinball:
         First step relative to the residuals' scale; it falls to a hundredth.
     n_starts : int
         Starts; the first three are the one-sided and the two symmetric boxes where n_facets allows them.
-    max_contexts : int
-        Contexts on which the starts' results are compared (all, where there are fewer).
-    time_limit : float or None
-        Seconds after which the best set so far is returned.
 
     Examples
     --------
     >>> import polyhedge as ph
-    >>> rng = np.random.default_rng(0)
-    >>> residuals, centers = rng.normal(size=(40, 2)), rng.normal(size=(40, 2))
+    >>> residuals, centers = np.random.default_rng(0).normal(size=(2, 40, 2))
     >>> samples = ph.learners.Samples(residuals, centers, ph.problems.simplex_linear([0.0, 0.0]), 0.1)
     >>> result = Pinball(n_steps=50, n_starts=2).learn(samples, random_state=0)
     >>> result.set.n_outcomes, result.set.is_bounded
     (2, True)
     """
-
-    needs: ClassVar[Needs] = Needs()
 
     n_facets: int | None = None
     penalty: float = 3.0
@@ -181,7 +172,6 @@ class _Run:
             set=self.best,
             objective=self.best_value,
             status=Status.STOPPED_EARLY if self.stopped else Status.OPTIMAL,
-            seconds=time.perf_counter() - self.began,
             detail=f"Algorithm 2 from {done} of {len(starts)} starts; its own radius covers {self.own_coverage:.3f} of "
             "the learning residuals",
         )
@@ -293,7 +283,9 @@ def surrogate_gradient(
     rhs = np.concatenate([r - b, far[1]])[None]
     if len(A):
         rhs = np.hstack([np.tile(rhs, (n, 1)), h - centers @ A.T])
-    worst = worst_residuals(np.vstack([W, far[0], A]), rhs, pieces.directions(z))
+    limits = np.vstack([W, far[0], A])
+    maximise = _over_bases if comb(*limits.shape) <= _MAX_BASES else _over_programs
+    worst = maximise(limits, rhs, pieces.directions(z))
     totals = worst.values + pieces.values(z, centers)
     piece, rows = totals.argmax(axis=1), np.arange(n)
     exists = np.isfinite(totals[rows, piece])
@@ -337,15 +329,11 @@ class WorstResiduals(NamedTuple):
     multipliers: Array
 
 
-def worst_residuals(A: Array, rhs: Array, directions: Array) -> WorstResiduals:
-    r"""Maximise directions (B, L, d) over the bounded sets $\{e : A e \le \text{rhs}_i\}$; rhs has 1 or B rows."""
-    if comb(*A.shape) <= _MAX_BASES:
-        return _over_bases(A, rhs, directions)
-    return _over_programs(A, rhs, directions)
-
-
 def _over_bases(A: Array, rhs: Array, directions: Array) -> WorstResiduals:
-    """All bases at once: the optimal one is feasible in the primal and in the dual."""
+    r"""Maximise directions (B, L, d) over the bounded sets $\{e : A e \le \text{rhs}_i\}$; rhs has 1 or B rows.
+
+    All bases at once: the optimal one is feasible in the primal and in the dual.
+    """
     bases, size = _bases(*A.shape), np.linalg.norm(A, axis=1)
     bases = bases[np.abs(np.linalg.det(A[bases])) > 1e-10 * size[bases].prod(axis=1)]
     inverse = np.linalg.inv(A[bases])
@@ -398,20 +386,13 @@ def _decision_step(feasible: FeasibleProgram) -> Callable[[Array, Array, float],
     """
     quadratic = _quadratic_on_simplex(feasible)
     if quadratic is None:
-        return lambda z, gradient, rate: _proximal_step(feasible, z, gradient, rate)
+        return partial(_proximal_step, feasible)
     H, g, total = quadratic
     return lambda z, gradient, rate: project_onto_simplex(z - rate * (gradient + z @ H + g), total)
 
 
 def project_onto_simplex(rows: Array, total: float = 1.0) -> Array:
-    r"""Nearest points of $\{z \ge 0, 1^\top z = \text{total}\}$: z = max(row - t, 0), with t found by sorting.
-
-    Examples
-    --------
-    >>> project_onto_simplex(np.array([[0.9, 0.3], [2.0, 0.0]]))
-    array([[0.8, 0.2],
-           [1. , 0. ]])
-    """
+    r"""Nearest points of $\{z \ge 0, 1^\top z = \text{total}\}$: z = max(row - t, 0), with t found by sorting."""
     falling = -np.sort(-rows, axis=1)
     thresholds = (np.cumsum(falling, axis=1) - total) / np.arange(1, rows.shape[1] + 1)
     n_positive = np.maximum((falling > thresholds).sum(axis=1), 1)

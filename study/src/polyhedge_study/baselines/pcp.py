@@ -104,6 +104,6 @@ def _nearest(residuals: Array, anchors: Array) -> Array:
 
 
 def _mean_volume(anchors: Array, radius: float) -> Volume:
-    volumes = [UnionOfBalls(rows).volume(radius, n_samples=1000) for rows in anchors[:N_VOLUMES]]
+    volumes = [UnionOfBalls(rows).volume(radius) for rows in anchors[:N_VOLUMES]]
     spread = float(np.std(volumes, ddof=1)) if len(volumes) > 1 else np.inf
     return Volume(float(np.mean(volumes)), spread / np.sqrt(len(volumes)))
