@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any, ClassVar
 
 import cvxpy as cp
@@ -14,6 +15,7 @@ from typer.testing import CliRunner, Result
 import polyhedge as ph
 from polyhedge.app import cli
 from polyhedge.io.codec import Decoder, encode
+from polyhedge.robust.scenarios import best_against
 
 
 def learning_data(
@@ -23,6 +25,30 @@ def learning_data(
     rng = np.random.default_rng(seed)
     mixing = np.tril(rng.normal(size=(d, d))) * 0.3 + 0.3 * np.eye(d)
     return rng.standard_t(5, size=(n, d)) @ mixing.T, shift + size * rng.normal(size=(n, d))
+
+
+def selections(n: int, alpha: float) -> list[list[int]]:
+    """All choices of the conformal rank of n residuals."""
+    return [list(chosen) for chosen in combinations(range(n), ph.conformal_rank(n, alpha))]
+
+
+def brute_force(problem: ph.DecisionProblem, residuals: np.ndarray, centers: np.ndarray, alpha: float) -> float:
+    """min over selections of the mean over contexts of min_z max_{j selected} g(z, f + eps_j)."""
+    return min(
+        float(np.mean([best_against(problem, center + residuals[chosen])[0].value for center in centers]))
+        for chosen in selections(len(residuals), alpha)
+    )
+
+
+def check_evidence(result: Any, residuals: Any, contexts: Any, problem: ph.DecisionProblem, alpha: float) -> None:
+    """A bounded set of unit facets and radius 0, its objective, a bound below it, and the time it took."""
+    objective = ph.learners.Samples(residuals, contexts, problem, alpha)
+    assert result.set.is_bounded
+    assert objective.radius(result.set) == pytest.approx(0.0, abs=1e-9)
+    assert np.linalg.norm(result.set.W, axis=1) == pytest.approx(1.0)
+    assert result.objective == pytest.approx(objective.value(result.set), abs=1e-6)
+    assert result.lower_bound <= result.objective
+    assert result.seconds > 0
 
 
 @dataclass(frozen=True)

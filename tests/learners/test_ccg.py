@@ -1,6 +1,5 @@
 """Column-and-constraint generation: its bounds meet at the brute-force optimum for every curvature of the cost."""
 
-import itertools
 from functools import partial
 
 import cvxpy as cp
@@ -10,12 +9,11 @@ from scipy.spatial import ConvexHull
 
 import polyhedge as ph
 import shared
-from polyhedge.calibration import conformal_rank
 from polyhedge.learners import Samples
 from polyhedge.learners.paper.ccg import CCG
 from polyhedge.learners.paper.miqcp import MIQCP
-from polyhedge.robust.scenarios import best_against
 from polyhedge.solvers.program import Status
+from shared import brute_force, check_evidence, selections
 
 Z = cp.Variable(2, nonneg=True)
 WHOLE = cp.Variable(2, integer=True)
@@ -48,18 +46,6 @@ def concave_problem():
 learning_data = partial(shared.learning_data, size=0.3)
 
 
-def selections(n, alpha):
-    return [list(chosen) for chosen in itertools.combinations(range(n), conformal_rank(n, alpha))]
-
-
-def brute_force(problem, residuals, centers, alpha):
-    """min over selections of the mean over contexts of min_z max_{j selected} g(z, f + eps_j)."""
-    return min(
-        np.mean([best_against(problem, center + residuals[chosen])[0].value for center in centers])
-        for chosen in selections(len(residuals), alpha)
-    )
-
-
 def brute_force_over_hulls(problem, residuals, centers, alpha):
     """min over selections of the mean robust cost over their convex hull."""
     values = []
@@ -68,13 +54,6 @@ def brute_force_over_hulls(problem, residuals, centers, alpha):
         hull = ph.Polyhedron(facets[:, :-1], facets[:, -1])
         values.append(ph.robust.decide(problem, hull, 0.0, centers).cost_bound.mean())
     return min(values)
-
-
-def check_evidence(result, residuals, contexts, problem, alpha):
-    objective = Samples(residuals, contexts, problem, alpha)
-    assert result.set.is_bounded
-    assert objective.radius(result.set) == pytest.approx(0.0, abs=1e-9)
-    assert result.objective == pytest.approx(objective.value(result.set, np.arange(len(contexts))), abs=1e-6)
 
 
 SHARED = ("newsvendor", "square")

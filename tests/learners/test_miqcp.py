@@ -14,14 +14,13 @@ import pytest
 
 import polyhedge as ph
 import shared
-from polyhedge.calibration import conformal_rank
 from polyhedge.learners import Samples
 from polyhedge.learners.paper.miqcp import MIQCP, _Model
 from polyhedge.learners.paper.model import excess_over_selected
 from polyhedge.learners.starts import axis_box, one_sided
-from polyhedge.robust.scenarios import best_against
 from polyhedge.solvers import bilinear
 from polyhedge.solvers.program import Status
+from shared import brute_force, check_evidence
 
 PROBLEMS = {
     "linear": lambda: ph.problems.simplex_linear([-0.08, 0.0]),
@@ -31,25 +30,6 @@ PROBLEMS = {
 
 
 learning_data = partial(shared.learning_data, size=0.3)
-
-
-def brute_force(problem, residuals, centers, alpha):
-    """min over selections of c_n residuals of the mean over contexts of min_z max_{j selected} g."""
-    n = len(residuals)
-    return min(
-        np.mean([best_against(problem, center + residuals[list(chosen)])[0].value for center in centers])
-        for chosen in itertools.combinations(range(n), conformal_rank(n, alpha))
-    )
-
-
-def check_evidence(result, residuals, contexts, problem, alpha):
-    objective = Samples(residuals, contexts, problem, alpha)
-    assert result.set.is_bounded
-    assert objective.radius(result.set) == pytest.approx(0.0, abs=1e-9)
-    assert np.linalg.norm(result.set.W, axis=1) == pytest.approx(1.0)
-    assert result.objective == pytest.approx(objective.value(result.set, np.arange(len(contexts))), abs=1e-6)
-    assert result.lower_bound <= result.objective
-    assert result.seconds > 0
 
 
 @pytest.mark.parametrize("name", PROBLEMS)

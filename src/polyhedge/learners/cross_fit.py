@@ -46,14 +46,12 @@ def cross_validated(
     score: Callable[[Sequence[Model]], float],
     folds: Sequence[Indices],
     penalty: Callable[[str, float], float] = lambda name, simplest: 0.0,
-    *,
-    tie: float = 0.0,
 ) -> Selection:
     """Fit every candidate without each fold, score its models on the folds, and choose the least penalised score.
 
     Parameters
     ----------
-    candidates : the simplest first; the first of those within `tie` of the least is chosen.
+    candidates : the simplest first; of those that tie, the first is chosen.
     fit : (candidate, k) -> model fitted without fold k. A ValueError excludes a candidate where the simplest has a
         finite score, `StopSelection` ends the selection.
     score : models, one for each fold -> score of the candidate on all folds together; lower is better.
@@ -78,6 +76,5 @@ def cross_validated(
     except StopSelection as reason:
         stopped = str(reason)
     penalties = {name: penalty(name, scores[simplest]) for name in scores}
-    penalised = [scores[name] + penalties[name] for name in scores]
-    best = next((name for name, s in zip(scores, penalised, strict=True) if s <= min(penalised) + tie), simplest)
+    best = min(scores, key=lambda name: scores[name] + penalties[name], default=simplest)
     return Selection(best, scores, penalties, tuple(failed), stopped)

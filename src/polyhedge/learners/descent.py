@@ -139,7 +139,8 @@ class _Run:
     def _descend(self, start: Polyhedron) -> None:
         samples, n_steps, limit = self.samples, self.settings.n_steps, self.settings.time_limit
         scale = float(standard_deviations(samples.residuals.reshape(-1, 1))[0])
-        W, b = start.W, start.b
+        W, b, m = start.W, start.b, samples.n_contexts
+        takes_all = samples.has_closed_form or m <= self.settings.batch_size
         steps = _Adam(W.shape), _Adam(b.shape)
         score_every = 5 if samples.has_closed_form else max(n_steps // 4, 1)
         for t in range(n_steps):
@@ -149,7 +150,8 @@ class _Run:
             # The derivative of the radius is spread over 5 % of the samples at first, steps fall to a hundredth.
             progress = t / n_steps
             width = samples.n * max(0.05 * (1 - progress) ** 2, self.settings.final_width)
-            gradient = total_gradient(samples, W, b, self._batch(), width)
+            batch = np.arange(m) if takes_all else self.rng.choice(m, size=self.settings.batch_size, replace=False)
+            gradient = total_gradient(samples, W, b, batch, width)
             if gradient is None:
                 return
             rate = self.settings.step_size * 0.01**progress
@@ -160,12 +162,6 @@ class _Run:
             W, b = shape.W, shape.b
             if t + 1 == n_steps or (2 * t > n_steps and (t + 1) % score_every == 0):
                 self._score(shape)
-
-    def _batch(self) -> Indices:
-        m = self.samples.n_contexts
-        if self.samples.has_closed_form or m <= self.settings.batch_size:
-            return np.arange(m)
-        return self.rng.choice(m, size=self.settings.batch_size, replace=False)
 
 
 def total_gradient(samples: Samples, W: Array, b: Array, contexts: Indices, width: float) -> tuple[Array, Array] | None:

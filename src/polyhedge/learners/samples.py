@@ -170,15 +170,6 @@ class LearnResult:
     detail : what was chosen and why, in words.
     scores_in : what the set's scores, and so its radius, are measured in: "outcomes" (facets have unit normals),
         "spreads" (multiples of the residuals' own) or "costs".
-
-    Examples
-    --------
-    >>> import polyhedge as ph
-    >>> residuals, centers = np.random.default_rng(0).normal(size=(2, 40, 2))
-    >>> samples = ph.learners.Samples(residuals, centers, ph.problems.simplex_linear([0.0, 0.0]), 0.1)
-    >>> result = ph.learners.OneSidedBox().learn(samples)
-    >>> str(result.status), result.gap
-    ('finished: all steps were taken, without a proof that nothing is better', inf)
     """
 
     set: Shape
