@@ -147,13 +147,6 @@ def test_for_one_context_the_envelope_program_finds_the_least_order_statistic(qu
         assert kept.sum() >= rank
 
 
-def test_only_one_dimensional_decisions_are_segments():
-    assert ph.problems.simplex_linear([0.0, 0.0]).structure.segment is not None
-    assert ph.problems.simplex_linear(np.zeros(3)).structure.segment is None
-    assert ph.problems.simplex_newsvendor(0.3, 0.7, 2).structure.segment is None
-    assert ph.problems.newsvendor(0.3, 0.7, 2, capacity=1.0).structure.segment is None
-
-
 @pytest.mark.parametrize(
     "name", ["simplex, d=3", pytest.param("user's maximum", marks=pytest.mark.slow), "fixed directions"]
 )

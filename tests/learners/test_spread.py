@@ -166,15 +166,11 @@ def test_decisions_at_many_scales_are_those_of_each_scaled_set(name):
 
 
 @pytest.mark.parametrize(
-    ("scales", "error", "message"),
-    [
-        (np.ones(2), ValueError, "an entry for each of the 3 centers"),
-        (np.array([1.0, -1.0, 1.0]), ValueError, "factor must be positive"),
-        (np.array([1.0, np.nan, 1.0]), ValueError, "factor must be positive"),
-    ],
+    ("scales", "message"),
+    [(np.ones(2), "an entry for each of the 3 centers"), (np.array([1.0, -1.0, 1.0]), "factor must be positive")],
 )
-def test_wrong_scales_are_refused(scales, error, message):
-    with pytest.raises(error, match=message):
+def test_wrong_scales_are_refused(scales, message):
+    with pytest.raises(ValueError, match=message):
         decide(LINEAR, ph.Box([1.0, 1.0]).as_polyhedron(), 1.0, np.zeros((3, 2)), scales=scales)
 
 
@@ -191,7 +187,7 @@ def test_the_bound_is_the_worst_cost_in_the_region(name):
 
 
 def test_membership_volume_and_evaluation_agree_row_by_row(decider):
-    X, Y = uneven(60, seed=6)
+    X, Y = uneven(30, seed=6)
     regions = [decider.region(x) for x in X]
     inside = decider.set_.contains(decider.residuals(X, Y), decider.radius_)
     np.testing.assert_array_equal([r.contains(y[None])[0] for r, y in zip(regions, Y, strict=True)], inside)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, Region
 from polyhedge.sets.halfspaces import lawrence_volume
 from polyhedge.solvers.linear import maximise_conic, maximise_linear
-from polyhedge.solvers.program import Cone, ConicForm
+from polyhedge.solvers.program import ConicForm
 
 SHAPE = np.array([[2.0, 0.6], [0.6, 0.5]])
 SETS = {
@@ -27,7 +27,7 @@ SETS = {
     "ellipsoid": Ellipsoid(SHAPE, center=[0.0, 1.0]),
 }
 POLYHEDRAL = ["polyhedron", "box", "l1", "linf"]
-fast = settings(max_examples=30, deadline=None)
+fast = settings(max_examples=20, deadline=None)
 seeds = st.integers(0, 2**32 - 1)
 every_set = pytest.mark.parametrize("shape", SETS.values(), ids=SETS)
 
@@ -385,12 +385,9 @@ def test_one_point_gives_one_bool():
     assert region.contains([1.0, 0.1]) is False
 
 
-@pytest.mark.parametrize("name", ["l2", "ellipsoid"])
-@pytest.mark.parametrize("member", ["W", "h", "vertices"])
-def test_smooth_regions_say_which_shapes_have_half_spaces(name, member):
-    region = Region(SETS[name], 1.0, [0.0, 0.0])
-    with pytest.raises(TypeError, match=f"Only shapes with facets, such as .* got {type(SETS[name]).__name__}"):
-        _ = getattr(region, member) if member != "vertices" else region.vertices()
+def test_smooth_regions_say_which_shapes_have_half_spaces():
+    with pytest.raises(TypeError, match=r"Only shapes with facets, such as .* got Ellipsoid"):
+        Region(SETS["ellipsoid"], 1.0, [0.0, 0.0]).vertices()
 
 
 # --- solver functions ------------------------------------------------------------------------------------
@@ -402,12 +399,6 @@ def test_maximisers_attain_the_values_and_are_missing_where_infinite():
     assert values.tolist() == [3.0, np.inf, 0.0, 4.0]
     assert np.isnan(points[1]).all()
     assert points[3].tolist() == [1.0, 2.0]
-
-
-def test_a_conic_form_with_an_unknown_cone_is_refused():
-    form = SETS["box"].conic_form(1.0)
-    with pytest.raises(ValueError, match="cones zero, nonneg, soc, got 'exp'"):
-        maximise_conic(ConicForm(form.G, form.g, (Cone("exp", 4),)), np.eye(2))
 
 
 def test_an_unbounded_conic_form_has_infinite_support():

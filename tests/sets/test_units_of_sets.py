@@ -12,7 +12,7 @@ import polyhedge as ph
 from polyhedge.sets import Polyhedron
 
 seeds = st.integers(0, 2**32 - 1)
-some = settings(max_examples=20, deadline=None)
+some = settings(max_examples=12, deadline=None)
 SQUARE = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
 
 
