@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 from scipy import stats
+from sklearn.ensemble import RandomForestRegressor
 from test_lying_solvers import LIES, lying
 from typer.testing import CliRunner
 
@@ -24,9 +25,9 @@ from polyhedge.app import cli
 from polyhedge.calibration import ByCategory
 from polyhedge.decisions import all_optimal
 from polyhedge.model import promise_of
-from polyhedge.planning import MarginPolicy, PolicyReport, margin_path
+from polyhedge.planning import MarginPolicy, PolicyReport, fit_path, margin_path
 from polyhedge.planning.costs import PlanningProblem
-from polyhedge.planning.margins import MarginPlanner, fit_margins, limits_of
+from polyhedge.planning.margins import MarginPlanner, fit_limits, fit_margins, limits_of
 from polyhedge.planning.report import Entry
 from polyhedge.planning.residual_distributions import DevelopmentRows, ResidualDistribution, fit_distribution
 from polyhedge.planning.risk import JointCost, Risk
@@ -216,13 +217,16 @@ def test_region_holds_the_outcomes_whose_score_is_at_most_the_radius() -> None:
 # --- margins ------------------------------------------------------------------------------------------------
 
 
+def developed() -> DevelopmentRows:
+    X, Y = rows(150, 3)
+    return DevelopmentRows(X, 1.5 + 0.3 * np.tanh(X), Y, np.zeros((150, 0)), np.arange(150) % 3)
+
+
 @cache
 def planner_of(problem: DecisionProblem, name: str = "scaled") -> tuple[MarginPlanner, Floats, Floats]:
-    X, Y = rows(150, 3)
-    centers = 1.5 + 0.3 * np.tanh(X)
-    samples = DevelopmentRows(X, centers, Y, np.zeros((150, 0)), np.arange(150) % 3)
-    planner = fit_margins(PlanningProblem(problem), fit_distribution(name, samples, 0), 0.8, X, centers, samples.values)
-    return planner, X[:6], centers[:6]
+    samples = developed()
+    planner = fit_margins(PlanningProblem(problem), fit_distribution(name, samples, 0), 0.8, samples, 0)
+    return planner, samples.X[:6], samples.centers[:6]
 
 
 def path_of(problem: DecisionProblem) -> tuple[MarginPolicy, Floats, Floats]:
@@ -234,17 +238,18 @@ def path_of(problem: DecisionProblem) -> tuple[MarginPolicy, Floats, Floats]:
 
 @pytest.mark.parametrize("margin", [0.5, 1.0, 2.0])
 def test_decision_is_the_best_that_keeps_every_tail_with_its_margin(margin: float) -> None:
-    # Against the program written out over all points of the distribution.
+    # Against the program written out over all points of each constraint.
     planner, X, centers = planner_of(PROBLEM)
     contexts, scales = planner.contexts(X, centers, np.zeros((6, 0)))
     z, status = planner.at(contexts, scales, np.full(6, margin), np.zeros((6, 0)))
     assert set(status) == {ph.Status.OPTIMAL}
-    points = planner.distribution.points - planner.shift
+    points = fit_limits(PROBLEM, planner.distribution, developed(), 0)[1]
+    assert (np.ptp(scales, axis=0) > 0).all()
     for i in range(2):
-        U = contexts[i] + margin * scales[i] * points
+        U = [contexts[i] + margin * size * own for size, own in zip(scales[i, 1:], points, strict=True)]
         x, tails = cp.Variable(2, nonneg=True), cp.Variable(2)
-        losses = [3 - U @ x, 1.5 - x[0] - U[:, 1]]
-        n = len(U)
+        losses = [3 - U[0] @ x, 1.5 - x[0] - U[1][:, 1]]
+        n = len(U[0])
         limits = [tails[k] + cp.sum(cp.pos(one - tails[k])) / (0.2 * n) <= 0 for k, one in enumerate(losses)]
         best = cp.Problem(cp.Minimize(2 * cp.sum(x) + 0.3 * contexts[i] @ x), [*limits, x <= 9])
         best.solve()
@@ -267,7 +272,8 @@ def test_margins_of_coupled_sums_are_the_same_in_decimal_units() -> None:
             uncertain_constraints=lambda z, u: [cp.sum(z / decision) >= cp.sum(u / outcome) - 6],
         )
         distribution, X = ResidualDistribution("uniform", points * outcome), np.zeros((40, 1))
-        planner = fit_margins(PlanningProblem(problem), distribution, 0.8, X, centers * outcome, nothing)
+        samples = DevelopmentRows(X, centers * outcome, centers * outcome, nothing, np.arange(40))
+        planner = fit_margins(PlanningProblem(problem), distribution, 0.8, samples, 0)
         contexts, scales = planner.contexts(X, centers * outcome, nothing)
         return np.asarray(planner.at(contexts, scales, np.full(40, 0.5), nothing)[0] / decision)
 
@@ -279,7 +285,7 @@ def test_margins_of_coupled_sums_are_the_same_in_decimal_units() -> None:
 def test_cuts_bound_the_tail_at_rows_and_margins_that_they_were_not_found_at() -> None:
     planner, _, _ = planner_of(PROBLEM)
     rng = np.random.default_rng(0)
-    total = JointCost(limits_of(PROBLEM)[0], planner.cost.points)
+    total = JointCost(limits_of(PROBLEM)[0], fit_limits(PROBLEM, planner.distribution, developed(), 0)[1][0])
     own = planner.limits.take(np.flatnonzero(planner.limits.term == 0))
     for _ in range(20):
         z, context, margin = rng.uniform(0, 3, 2), rng.normal(size=2) + 1.5, rng.uniform(0, 4)
@@ -339,6 +345,33 @@ def test_decision_is_called_optimal_only_where_no_lie_of_a_solver_can_have_spoil
         assert (decided.gap[~decided.is_optimal] > 0).all(), lie
 
 
+def test_margins_follow_the_error_of_each_constraint_keep_their_promise_and_cost_no_more_than_by_hand() -> None:
+    # The error of each outcome has a size of its own, so that no one spread of a row serves both.
+    prices, rng, n = np.array([3.0, 2.0]), np.random.default_rng(0), 200
+    problem = DecisionProblem(
+        decision=cp.Variable(2, nonneg=True),
+        cost=lambda z, u: prices @ z,
+        uncertain_constraints=lambda z, u: [z >= u],
+        n_outcomes=2,
+    )
+    centers = 20 + 5 * rng.uniform(-1, 1, size=(3, n, 2))
+    Y = centers + np.where(centers > 22, 5.0, 0.5) * rng.normal(size=centers.shape)
+    made = DevelopmentRows(centers[0], centers[0], Y[0], np.zeros((n, 0)), np.arange(n) % 5)
+    family = MarginPath(problem, as_predictor("precomputed", 2), fit_path(problem, made, 0.1, 0.5, 0))
+    scores, fresh = (family.at(centers[k]).scores(Y[k]) for k in (1, 2))
+    # Given the scores, as many fresh rows keep their promise as by the beta-binomial law, or more: scores are tied.
+    # False alarms: 1 in 100 000.
+    rank = ph.conformal_rank(n, 0.1)
+    kept = int((fresh <= np.sort(scores)[rank - 1]).sum())
+    assert stats.betabinom(n, rank, n + 1 - rank).cdf(kept) > 1e-5
+    # By hand: the forecast plus k times a forest of the error's size. Both cover the same share of the fresh rows.
+    forest = RandomForestRegressor(min_samples_leaf=10, random_state=0).fit(centers[0], np.abs(Y[0] - centers[0]))
+    sizes = forest.predict(centers[2])
+    k = np.sort(((Y[2] - centers[2]) / sizes).max(axis=1))[rank - 1]
+    by_hand = (np.maximum(centers[2] + k * sizes, 0) @ prices).mean()
+    assert family.at(centers[2]).decide(np.full(n, np.sort(fresh)[rank - 1])).cost_bound.mean() < 1.05 * by_hand
+
+
 # --- the decider --------------------------------------------------------------------------------------------
 
 
@@ -390,7 +423,7 @@ def test_model_decides_the_same_after_a_file(decider: ph.RobustDecider, tmp_path
     ("change", "said"),
     [
         ({"margins": (), "spreads": ()}, "margin and spread for each step"),
-        ({"margins": (-1.0,) * 16}, "margin and spread for each step"),
+        ({"margins": (-1.0,) * 27}, "margin and spread for each step"),
         ({"level": 1.5}, "margin and spread for each step"),
     ],
 )
@@ -562,9 +595,7 @@ def test_bound_grows_along_the_path_where_costs_are_skewed() -> None:
     rng = np.random.default_rng(0)
     X, Y = rng.normal(size=(150, 2)), np.column_stack([rng.gamma(1.0, 1.0, 150), rng.normal(2, 0.3, 150)])
     samples = DevelopmentRows(X, np.tile(Y.mean(axis=0), (150, 1)), Y, np.zeros((150, 0)), np.arange(150) % 3)
-    planner = fit_margins(
-        PlanningProblem(problem), fit_distribution("uniform", samples, 0), 0.6, X, samples.centers, samples.values
-    )
+    planner = fit_margins(PlanningProblem(problem), fit_distribution("uniform", samples, 0), 0.6, samples, 0)
     path = MarginPolicy(planner, (0.5, 2.0), (1.0, 9.0), 0.6, PolicyReport((), 0.2, 0.5, 1))
     placed = MarginPath(problem, as_predictor("precomputed", 2), path).at(samples.centers)
     assert np.isfinite(placed.scores(Y)).mean() > 0.9

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -37,17 +38,19 @@ from polyhedge.regions.family import DEFAULT_WORK, Work
 from polyhedge.robust.threads import in_order
 from polyhedge.solvers.program import Status
 
-_TRIED = (0.5, 0.9, 1.4, 2.2)
+_KNOTS = (0.0, 0.7, 1.5, 3.2)
+"""Margins at which programs are solved to compare policies; decisions in between are interpolated."""
+_TRIED = tuple(np.geomspace(0.35, 3.2, 20).tolist())
 """Margins that are scored for every distribution; 1 is the mean of the worst share itself."""
-_FINER = (0.72, 0.81, 0.9, 1.15)
-"""Multiples of the best of them that are scored next, for the best distribution."""
 _MULTIPLES = (
-    *(0.6, 0.76, 0.84, 0.89, 0.93, 0.96, 0.99, 1.02),
-    *(1.05, 1.09, 1.14, 1.21, 1.32, 1.55, 2.1, 4.0),
+    *(0.6, 0.7, 0.8, 0.85, 0.89, 0.93, 0.97, 1.01, 1.05, 1.1, 1.15, 1.2, 1.26),
+    *(1.33, 1.42, 1.52, 1.63, 1.76, 1.9, 2.07, 2.26, 2.48, 2.74, 3.05, 3.4, 3.85, 4.4),
 )
-"""The path in multiples of what was scored best: dense where calibration is expected to end, far enough for others."""
-_SCORED_ROWS = 20
-"""Rows of a fold that are scored: each of them needs a program for every margin."""
+"""The path in multiples of what was scored best. Calibration goes too far by half a step on average: steps are small
+where it is expected to end, and never far apart.
+"""
+_SCORED_ROWS = 60
+"""Rows of a fold that are scored: each of them needs a program for every knot."""
 _ROUNDING = 1e-10
 """What costs may be off by, as a share of the terms that they are sums of: a cost that is certain must be within v."""
 _UNKNOWN = "not solved yet"
@@ -178,7 +181,7 @@ class _Tried:
     """A margin under a distribution on rows that had no part in making it.
 
     `needed` (n,) is the rho that each row would have needed, infinite where it broke a constraint; `has_margin` (n,)
-    says which rows have a decision with this margin or a larger one that was tried.
+    says which rows have a decision with the least margin that is not zero.
     """
 
     distribution: str
@@ -232,7 +235,7 @@ def fit_path(
     scored = rows if scored_on is None else scored_on
     # A program with integer decisions takes many times as long, so that fewer rows are scored there, and one
     # distribution.
-    most = 6 if seen.is_costly else _SCORED_ROWS
+    most = 12 if seen.is_costly else _SCORED_ROWS
     folds = [(own[evenly_chosen(len(own), most)], rest) for own, rest in scored.folds()]
     names = ("scaled",) if seen.is_costly else helpful_distributions(scored, seed)
 
@@ -244,11 +247,10 @@ def fit_path(
     planners = dict(zip(jobs, in_order(planner_of, jobs), strict=True))
     owns = [scored.take(own) for own, _ in folds]
 
-    def tried(name: str, margins: Sequence[float]) -> list[_Tried]:
-        parts = in_order(lambda k: _try(planners[name, k], owns[k], margins, level), range(len(folds)))
-        return _joined(name, margins, list(parts))
+    def tried(name: str) -> list[_Tried]:
+        return _joined(name, list(in_order(lambda k: _try(planners[name, k], owns[k]), range(len(folds)))))
 
-    entries = [one for name in names for one in tried(name, _TRIED)]
+    entries = [one for name in names for one in tried(name)]
     if not any(one.has_margin.any() or np.isfinite(one.bound(alpha)) for one in entries):
         raise NoSolutionError(
             "With a margin for what may come no decision keeps the uncertain constraints, at any of "
@@ -256,13 +258,11 @@ def fit_path(
             "decision more widely or raise alpha."
         )
     best = _best(entries, alpha, caution)
-    finer = tried(best.distribution, [best.margin * m for m in _FINER])
-    best = _best([*entries, *finer], alpha, caution)
     figures = [
         Entry(
             f"{e.distribution} residuals, {e.margin:.3g} times the margin", e.bound(alpha), e.cost(), float(e is best)
         )
-        for e in (*entries, *finer)
+        for e in entries
     ]
     report = PolicyReport(tuple(figures), alpha, caution, len(best.needed), CHOSEN_ONCE)
     rho = best.rho(alpha) if np.isfinite(best.rho(alpha)) else 1.0
@@ -276,18 +276,24 @@ def fit_path(
 
 
 def _planner(seen: PlanningProblem, name: str, rows: DevelopmentRows, level: float, seed: int) -> MarginPlanner:
-    distribution = fit_distribution(name, rows, seed)
-    return fit_margins(seen, distribution, level, rows.X, rows.centers, rows.values)
+    return fit_margins(seen, fit_distribution(name, rows, seed), level, rows, seed)
 
 
-def _try(planner: MarginPlanner, own: DevelopmentRows, margins: Sequence[float], level: float) -> list[_Tried]:
-    """Each margin on rows that had no part in the planner."""
-    path = MarginPolicy(planner, tuple(margins), (0.0,) * len(margins), level, PolicyReport((), 0.5, 0.5, 0))
-    steps, everyone, tried = path.at(own.X, own.centers, own.values, Work(n_jobs=1)), np.arange(len(own)), []
-    problem = planner.problem.problem
-    for step in reversed(range(len(margins))):
-        z, _ = steps.decisions(step, everyone)
-        mean, deviation, sizes = steps.costs(z, everyone)
+def _try(planner: MarginPlanner, own: DevelopmentRows) -> list[_Tried]:
+    """Each margin on rows that had no part in the planner; without a decision of a knot, that of the one before."""
+    contexts, scales = planner.contexts(own.X, own.centers, own.values)
+    problem, found, tried = planner.problem.problem, list[Array](), list[_Tried]()
+    for knot in _KNOTS:
+        z, _ = planner.at(contexts, scales, np.full(len(own), knot), own.values, n_jobs=1, is_scored=True)
+        found.append(z)
+    has_margin = np.asarray(np.isfinite(found[1]).all(axis=1))
+    for before, z in pairwise(found):
+        z[:] = np.where(np.isfinite(z).all(axis=1, keepdims=True), z, before)
+    for margin in _TRIED:
+        k = int(np.searchsorted(_KNOTS, margin))
+        share = (margin - _KNOTS[k - 1]) / (_KNOTS[k] - _KNOTS[k - 1])
+        z = (1 - share) * found[k - 1] + share * found[k]
+        mean, deviation, sizes = planner.planned(z, contexts, scales, own.values)
         decided = np.isfinite(mean)
         realised, needed = np.full(len(z), np.nan), np.full(len(z), np.inf)
         at = z[decided], own.outcomes[decided], own.values[decided]
@@ -297,17 +303,16 @@ def _try(planner: MarginPlanner, own: DevelopmentRows, margins: Sequence[float],
             ratio = np.where(deviation > _ROUNDING * sizes, excess / deviation, np.where(excess <= 0, 0.0, np.inf))
         kept = (problem.violations(*at) == 0).all(axis=1)
         needed[decided] = np.where(kept, ratio[decided], np.inf)
-        has_margin = np.any([np.isfinite(steps.known[k][0]).all(axis=1) for k in range(step, len(margins))], axis=0)
-        tried.append(_Tried(planner.distribution.name, margins[step], mean, deviation, needed, realised, has_margin))
-    return tried[::-1]
+        tried.append(_Tried(planner.distribution.name, margin, mean, deviation, needed, realised, has_margin))
+    return tried
 
 
-def _joined(name: str, margins: Sequence[float], parts: Sequence[Sequence[_Tried]]) -> list[_Tried]:
+def _joined(name: str, parts: Sequence[Sequence[_Tried]]) -> list[_Tried]:
     def joined(k: int, field: str) -> Any:
         return np.concatenate([getattr(part[k], field) for part in parts])
 
     fields = ("mean", "deviation", "needed", "realised", "has_margin")
-    return [_Tried(name, t, **{f: joined(k, f) for f in fields}) for k, t in enumerate(margins)]
+    return [_Tried(name, t, **{f: joined(k, f) for f in fields}) for k, t in enumerate(_TRIED)]
 
 
 def _best(entries: Sequence[_Tried], alpha: float, caution: float) -> _Tried:

@@ -1,12 +1,13 @@
 r"""Decisions that keep uncertain constraints with a margin, by a program for each row.
 
 $$z_t(x) = \arg\min_{z \in Z}\ g_0(z) + \mathrm{mean}_i\,[\,g(z, c + s\,e_i) - g_0(z)\,]
-\quad\text{s.t.}\quad \mathrm{CVaR}_{\tau,i}\,[\,h_r(z, c + t\,s\,e_i)\,] \le 0 \ \text{ for every } r$$
+\quad\text{s.t.}\quad \mathrm{CVaR}_{\tau,i}\,[\,h_r(z, c + t\,s_r\,e_{r,i})\,] \le 0 \ \text{ for every } r$$
 
 The uncertain constraints are $h_r(z, u) \le 0$. The points $e_i$ of the distribution have mean zero here, c is the
-mean of the distribution at x and s its spread. At t = 0 the mean is trusted, and a larger t asks for more. The tail
-of a constraint is one convex and positively homogeneous function for all rows and all margins t (`risk.py`), so that
-cuts found once serve the whole path.
+mean of the distribution at x and s its spread. Margins are in proportion to the error of each constraint: $s_r$ is a
+forest of the sizes of its residuals, and $e_{r,i}$ are the residuals divided by it, with mean zero. At t = 0 the mean
+is trusted, and a larger t asks for more. The tail of a constraint is one convex and positively homogeneous function for
+all rows and all margins t (`risk.py`), so that cuts found once serve the whole path.
 """
 
 from __future__ import annotations
@@ -22,14 +23,23 @@ from numpy.typing import NDArray
 
 from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, Indices
-from polyhedge.data import take_rows
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.planning.costs import PlanningProblem
 from polyhedge.planning.programs import with_cuts
-from polyhedge.planning.residual_distributions import ResidualDistribution, padded
+from polyhedge.planning.residual_distributions import (
+    MOST_POINTS,
+    DevelopmentRows,
+    ResidualDistribution,
+    fit_center,
+    fit_spread,
+    padded,
+    within,
+)
 from polyhedge.planning.risk import Cuts, JointCost, Risk, distinct_cuts, first_cuts, lacking_cuts
+from polyhedge.predictors.trees import Forest
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.feasible_set import FeasibleProgram
+from polyhedge.robust import decide_knowing
 from polyhedge.robust.threads import in_order
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import Cone, ConicProgram, Scaling, Solution, Status
@@ -55,6 +65,7 @@ class MarginPlanner:
     distribution : of the outcome.
     cuts, limits : lower bounds of the mean cost, and of the tails of the constraints, whose `term` is the constraint.
     reference : (d + t,) a usual context, [prediction, parameters]; programs are set up there.
+    spread : forest of the s_r; None for 1.
     """
 
     problem: PlanningProblem
@@ -62,11 +73,19 @@ class MarginPlanner:
     cuts: Cuts
     limits: Cuts
     reference: Array
+    spread: Forest | None = None
 
     def __post_init__(self) -> None:
         parts = [cuts for cuts in (self.cuts, self.limits) if len(cuts)]
         if self.reference.ndim != 1 or any(cuts.C.shape[2] != len(self.reference) for cuts in parts):
             raise ValueError("The cuts of a path must be about the outcomes and parameters of its reference.")
+        if self.spread is not None and not self.spread.fits(self.distribution.points.shape[1], self.n_limits):
+            raise ValueError("The forest of margins must look at the prediction and say a size for each constraint.")
+
+    @cached_property
+    def n_limits(self) -> int:
+        """How many uncertain constraints there are."""
+        return len(limits_of(self.problem.problem))
 
     @cached_property
     def shift(self) -> Array:
@@ -76,7 +95,8 @@ class MarginPlanner:
     @cached_property
     def cost(self) -> JointCost:
         """The joint part of the cost over the points, seen from their mean."""
-        return JointCost(self.problem.joint, self._points)
+        n_values = len(self.reference) - self.distribution.points.shape[1]
+        return JointCost(self.problem.joint, padded(self.distribution.points - self.shift, n_values))
 
     @cached_property
     def _sizes(self) -> JointCost:
@@ -88,39 +108,45 @@ class MarginPlanner:
         """Units of the programs, by the values of the problem's parameters: found once, for they take time."""
         return {}
 
-    @property
-    def _points(self) -> Array:
-        return padded(self.distribution.points - self.shift, len(self.reference) - self.distribution.points.shape[1])
-
     def contexts(self, X: Any, centers: Array, values: Array) -> tuple[Array, Array]:
-        """[mean of the distribution, parameters] (N, d + t) and spreads (N,)."""
-        centers, scales = self.distribution.at(X, centers)
-        return np.hstack([centers + scales[:, None] * self.shift, values]), scales
+        """[mean of the distribution, parameters] (N, d + t) and spreads (N, 1 + R): s and the s_r."""
+        mean, scales = self.distribution.at(X, centers)
+        own = np.ones((len(mean), self.n_limits)) if self.spread is None else within(self.spread(X, centers))
+        return np.hstack([mean + scales[:, None] * self.shift, values]), np.column_stack([scales, own])
 
     def at(
-        self, contexts: Array, scales: Array, margins: Array, values: Array, n_jobs: int | None = None
+        self,
+        contexts: Array,
+        scales: Array,
+        margins: Array,
+        values: Array,
+        n_jobs: int | None = None,
+        *,
+        is_scored: bool = False,
     ) -> tuple[Array, Statuses]:
         """Decisions (N, p) where contexts and spreads are known, with margins t (N,), and how each was found (N,).
 
         NaN where there is no decision. A status is proven: no solver is believed that a decision is the best, or that
-        there is none.
+        there is none. Decisions that are only scored, not used, need no proof.
         """
         parts = [slice(k, k + _PART) for k in range(0, len(contexts), _PART)]
 
         def work(part: slice) -> list[tuple[Array, Status]]:
-            return self._part(contexts[part], scales[part], margins[part], values[part])
+            return self._part(contexts[part], scales[part], margins[part], values[part], is_scored)
 
         decided = [one for part in in_order(work, parts, n_jobs=n_jobs) for one in part]
         z = np.array([z for z, _ in decided]).reshape(len(decided), self.problem.problem.n_decisions)
         return z, np.array([status for _, status in decided], dtype=object)
 
-    def _part(self, contexts: Array, scales: Array, margins: Array, values: Array) -> list[tuple[Array, Status]]:
+    def _part(
+        self, contexts: Array, scales: Array, margins: Array, values: Array, is_scored: bool
+    ) -> list[tuple[Array, Status]]:
         problem, decided = self.problem.problem, list[tuple[Array, Status]]()
         programs, key = None if problem.parameters else _Programs(self, problem, None), b""
         for context, scale, margin, value in zip(contexts, scales, margins, values, strict=True):
             if programs is None or (problem.parameters and value.tobytes() != key):
                 programs, key = _Programs(self, problem.at_values(value), value), value.tobytes()
-            decided.append(programs.decide(context, float(scale), float(scale * margin)))
+            decided.append(programs.decide(context, float(scale[0]), margin * scale[1:], is_scored))
         return decided
 
     def planned(self, z: Array, contexts: Array, scales: Array, values: Array) -> tuple[Array, Array, Array]:
@@ -130,7 +156,7 @@ class MarginPlanner:
         z, contexts = z[rows], contexts[rows]
         mean, deviation = np.empty(len(z)), np.empty(len(z))
         for part in self.cost.blocks(len(z)):
-            costs = self.cost.samples(z[part], contexts[part], scales[rows[part]])
+            costs = self.cost.samples(z[part], contexts[part], scales[rows[part], 0])
             mean[part], deviation[part] = costs.mean(axis=1), costs.std(axis=1)
         alone = self.problem.alone(z, values[rows])
         sizes = self._sizes.samples(np.abs(z), np.abs(contexts), np.ones(len(z)))[:, 0] + np.abs(alone)
@@ -151,22 +177,24 @@ def limits_of(problem: DecisionProblem) -> list[Any]:
 
 
 def fit_margins(
-    problem: PlanningProblem, distribution: ResidualDistribution, level: float, X: Any, centers: Array, values: Array
+    problem: PlanningProblem, distribution: ResidualDistribution, level: float, rows: DevelopmentRows, seed: int
 ) -> MarginPlanner:
-    """The planner with the cuts that an even choice of these rows needs, relaxed if there are integers."""
-    rows = evenly_chosen(len(centers), _ROWS)
-    bare = MarginPlanner(problem, distribution, _NO_CUTS, _NO_CUTS, np.zeros(centers.shape[1] + values.shape[1]))
-    values = values[rows]
-    contexts, scales = bare.contexts(take_rows(X, rows), centers[rows], values)
-    margins = np.resize(_MARGINS, len(rows))
-    tails = [JointCost(total, bare.cost.points) for total in limits_of(problem.problem)]
-    risks = [(bare.cost, Risk(), scales), *((tail, Risk(level), scales * margins) for tail in tails)]
+    """The planner with the cuts that an even choice of development rows needs, relaxed if there are integers."""
+    spread, points = fit_limits(problem.problem, distribution, rows, seed)
+    some, n_values = rows.thinned(_ROWS), rows.values.shape[1]
+    nowhere, values = np.zeros(rows.centers.shape[1] + n_values), some.values
+    bare = MarginPlanner(problem, distribution, _NO_CUTS, _NO_CUTS, nowhere, spread)
+    contexts, spreads = bare.contexts(some.X, some.centers, values)
+    margins = np.resize(_MARGINS, len(some))
+    risks = [(bare.cost, Risk(), spreads[:, 0])]
+    for total, scaled, sizes in zip(limits_of(problem.problem), points, spreads[:, 1:].T, strict=True):
+        risks.append((JointCost(total, padded(scaled, n_values)), Risk(level), sizes * margins))
     all_cuts = [first_cuts(cost, risk, contexts, sizes, problem.usual_decision) for cost, risk, sizes in risks]
-    is_open = np.ones(len(rows), dtype=bool)
+    is_open = np.ones(len(some), dtype=bool)
     for _ in range(_ROUNDS):
         own = np.flatnonzero(is_open)
         planner = replace(_with(bare, all_cuts, np.median(contexts, axis=0)), problem=problem.relaxed)
-        z, _ = planner.at(contexts[own], scales[own], margins[own], values[own], n_jobs=1)
+        z, _ = planner.at(contexts[own], spreads[own], margins[own], values[own], n_jobs=1)
         own, z = own[np.isfinite(z).all(axis=1)], z[np.isfinite(z).all(axis=1)]
         if not len(own):  # no row has a decision: its status says so
             break
@@ -178,6 +206,32 @@ def fit_margins(
         if not is_open.any():
             break
     return _with(bare, all_cuts, np.median(contexts, axis=0))
+
+
+def fit_limits(
+    problem: DecisionProblem, distribution: ResidualDistribution, rows: DevelopmentRows, seed: int
+) -> tuple[Forest | None, list[Array]]:
+    """The forest of the s_r, None for a uniform distribution, and the points (n, d) of each constraint.
+
+    The residual of a constraint is taken at the best decision of a usual outcome.
+    """
+    totals = limits_of(problem)
+    if distribution.spread is None:
+        return None, [distribution.points - distribution.points.mean(axis=0)] * len(totals)
+    residuals = fit_center(distribution.name, rows, seed)[0]
+    usual = np.median(np.hstack([rows.outcomes, rows.values]), axis=0)[None]
+    z = np.nan_to_num(decide_knowing(problem, usual[:, : problem.n_outcomes], usual[:, problem.n_outcomes :])[0])
+    at = [np.hstack([outcomes, rows.values]) for outcomes in (rows.outcomes, rows.outcomes - residuals)]
+    sizes = np.empty((len(rows), len(totals)))
+    for r, total in enumerate(totals):
+        h = JointCost(total, np.zeros(usual.shape))
+        came, expected = (h.samples(np.tile(z, (len(rows), 1)), own, np.ones(len(rows)))[:, 0] for own in at)
+        sizes[:, r] = np.abs(came - expected)
+    means = sizes.mean(axis=0)
+    spread, predicted = fit_spread(rows, sizes / np.where(means > 0, means, 1.0), seed)
+    kept = evenly_chosen(len(rows), MOST_POINTS)
+    points = [residuals[kept] / own[kept, None] for own in predicted.T]
+    return spread, [own - own.mean(axis=0) for own in points]
 
 
 _NO_CUTS = Cuts(np.zeros((0, 1)), np.zeros((0, 1)), np.zeros((0, 1, 0)), np.zeros(0, dtype=np.int64))
@@ -202,8 +256,11 @@ class _Programs:
         self.is_linear = program.is_linear and not len(program.integer)
         self.solver: LinearSolver | None = None
 
-    def decide(self, context: Array, scale: float, margin: float) -> tuple[Array, Status]:
-        G, H = self.planner.cuts.at(context, scale), self.planner.limits.at(context, margin)
+    def decide(self, context: Array, scale: float, margins: Array, is_scored: bool) -> tuple[Array, Status]:
+        limits = self.planner.limits
+        G, H = self.planner.cuts.at(context, scale), limits.at(context, margins[limits.term, None])
+        if is_scored and self.is_linear and (x := self._changed(G, H).unverified()) is not None:
+            return x[self.feasible.z_columns], Status.STOPPED_EARLY
         solution = self._linear(G, H) if self.is_linear else solve(self._program(G, H))
         if solution.status is Status.UNBOUNDED:  # of equally good decisions without end none may have the least sum
             solution = solve(self._program(G, H, breaks_ties=False))
@@ -216,15 +273,18 @@ class _Programs:
         return with_limits(program, feasible, H, self.planner.limits.term)
 
     def _linear(self, G: Array, H: Array) -> Solution:
+        solver = self._changed(G, H)
+        return solver.solve_cold() if len(self.entries) else solver.solve()
+
+    def _changed(self, G: Array, H: Array) -> LinearSolver:
+        """The solver with the numbers of a row."""
         if self.solver is None:
             self._set_up()
         assert self.solver is not None
         changed = np.vstack([G, H])
         self.solver.change_rhs(self.rows, -changed[:, 0])
-        if not len(self.entries):
-            return self.solver.solve()
         self.solver.change_entries(self.entries, changed[:, 1:][self.moving])
-        return self.solver.solve_cold()
+        return self.solver
 
     def _set_up(self) -> None:
         """The program at the reference, with room for every number that a row can change."""

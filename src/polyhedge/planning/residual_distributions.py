@@ -98,7 +98,7 @@ class ResidualDistribution:
 
     def at(self, X: Any, centers: Array) -> tuple[Array, Array]:
         """Centres f + m (N, d) and spreads s (N,) at rows with predictions `centers` (N, d)."""
-        scales = np.ones(len(centers)) if self.spread is None else _within(self.spread(X, centers))
+        scales = np.ones(len(centers)) if self.spread is None else within(self.spread(X, centers))[:, 0]
         return centers if self.center is None else centers + self.center(X, centers), scales
 
     def outcomes(self, X: Any, centers: Array) -> Iterator[Array]:
@@ -119,17 +119,29 @@ def padded(points: Array, n_values: int) -> Array:
 
 def fit_distribution(name: str, rows: DevelopmentRows, seed: int) -> ResidualDistribution:
     """The distribution of this name from development rows."""
-    residuals, spread, center = rows.outcomes - rows.centers, None, None
-    if name == "corrected":
-        center, predicted = _center(rows, seed)
-        residuals = residuals - predicted
+    residuals, center = fit_center(name, rows, seed)
+    spread = None
     if name != "uniform":
-        sizes = _sizes(residuals)[:, None]
-        # Leaves of ten rows: smaller ones overfit where the size does not vary.
-        forest, predicted = Forest.fit(rows.X, rows.centers, sizes, min_leaf=10, seed=seed)
-        spread, predicted = _shrunk(forest, predicted, sizes, 1.0)
-        residuals = residuals / _within(predicted)[:, None]
+        spread, sizes = fit_spread(rows, _sizes(residuals)[:, None], seed)
+        residuals = residuals / sizes
     return ResidualDistribution(name, residuals[evenly_chosen(len(residuals), MOST_POINTS)], spread, center)
+
+
+def fit_center(name: str, rows: DevelopmentRows, seed: int) -> tuple[Array, Forest | None]:
+    """Residuals (n, d) from the centre of the distribution of this name, out of bag, and the forest of that centre."""
+    residuals = rows.outcomes - rows.centers
+    if name != "corrected":
+        return residuals, None
+    center, predicted = _center(rows, seed)
+    return residuals - predicted, center
+
+
+def fit_spread(rows: DevelopmentRows, sizes: Array, seed: int) -> tuple[Forest, Array]:
+    """The forest of relative sizes (n, k), and its out-of-bag predictions (n, k)."""
+    # Leaves of ten rows: smaller ones overfit where the size does not vary.
+    forest, predicted = Forest.fit(rows.X, rows.centers, sizes, min_leaf=10, seed=seed)
+    spread, predicted = _shrunk(forest, predicted, sizes, 1.0)
+    return spread, within(predicted)
 
 
 def helpful_distributions(rows: DevelopmentRows, seed: int) -> tuple[str, ...]:
@@ -165,6 +177,6 @@ def _sizes(residuals: Array) -> Array:
     return np.asarray(sizes / (sizes.mean() or 1.0))
 
 
-def _within(sizes: Array) -> Array:
-    """Predicted sizes (N,), from an eighth of the mean to eight times it: what lies beyond is chance."""
-    return np.clip(sizes[:, 0], 1 / 8, 8.0)
+def within(sizes: Array) -> Array:
+    """Predicted sizes (N, k), from an eighth of the mean to eight times it: what lies beyond is chance."""
+    return np.clip(sizes, 1 / 8, 8.0)

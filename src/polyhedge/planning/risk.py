@@ -122,8 +122,8 @@ class Cuts:
         """The cuts of each term."""
         return [np.flatnonzero(self.term == k) for k in np.unique(self.term)]
 
-    def at(self, center: Array, scale: float) -> Array:
-        """Coefficients (K, 1 + p) of [1, z] at one row."""
+    def at(self, center: Array, scale: float | Array) -> Array:
+        """Coefficients (K, 1 + p) of [1, z] at one row; `scale` may be (K, 1), one for each cut."""
         return np.asarray(self.A + scale * self.B + self.C @ center)
 
 
