@@ -243,15 +243,10 @@ def check_whole(split: Split, groups: Any) -> None:
 
 @dataclass(frozen=True, eq=False)
 class ChosenPredictor:
-    """The rows as a predictor takes them, and that predictor.
+    """The rows as a predictor takes them, with raw columns read by the schema, and what makes that predictor.
 
-    Attributes
-    ----------
-    problem, rows : what is decided; the rows, with raw columns read.
-    make : gives a new predictor that is not fitted.
-    schema : the columns of a frame and their kinds; None for arrays and predictors that read raw columns themselves.
-    is_read : whether raw columns were read by the schema.
-    notes : what was chosen, prepared and left out, and why.
+    The schema is None for arrays and predictors that read raw columns themselves. `notes` say what was chosen, prepared
+    and left out, and why.
     """
 
     problem: DecisionProblem

@@ -111,14 +111,9 @@ def table_rows(
 ) -> TableRows:
     """The rows of a table that have outcomes, features and parameters; the others are counted.
 
-    Parameters
-    ----------
-    table, problem : the table, and the problem with the names of its parameters.
-    record : roles of the columns.
-    calibration : calibrator, or radii, that says whether `record.labels` holds labels or weights.
-    categories : for a fit: columns are taken as they are, these as categories. None: columns are read by the schema.
-    with_times : whether rows need a time, in the column `record.time_column`.
-    with_copies : whether equal rows belong together where no groups do, as `record.copies` says.
+    The `record` has the roles of the columns; `calibration` (or radii) says whether its labels are weights. For a fit
+    columns are taken as they are, some as `categories`; else they are read by the schema. `with_copies`, equal rows
+    belong together where no groups do.
     """
     if not len(table):
         raise ValueError(f"{table.source} has the names of columns but no rows. Bring rows.")

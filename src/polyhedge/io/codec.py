@@ -45,10 +45,7 @@ _DTYPES = {"f": np.dtype("<f8"), "i": np.dtype("<i8"), "u": np.dtype("<u8"), "b"
 def encode(values: Mapping[str, Any], external: Mapping[str, object] | None = None) -> tuple[bytes, dict[str, bytes]]:
     """The JSON text of `values`, and their arrays as members of an archive.
 
-    Parameters
-    ----------
-    values : what to store, by name.
-    external : objects that are not stored, by name; the reader brings them.
+    The objects in `external` are not stored; the reader brings them.
 
     Examples
     --------
@@ -132,11 +129,8 @@ class _Encoder:
 class Decoder:
     """What `encode` was given, decoded part by part when it is asked for.
 
-    Parameters
-    ----------
-    tree : the JSON text, or what was parsed of it.
-    members : members of the archive; arrays that are decoded are taken out of it.
-    external : objects that the reader brings, by name.
+    `tree` is the JSON text, or what was parsed of it; arrays that are decoded are taken out of the `members` of the
+    archive.
     """
 
     def __init__(self, tree: Any, members: dict[str, bytes], external: Mapping[str, object] | None = None) -> None:

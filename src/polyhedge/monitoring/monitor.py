@@ -124,14 +124,9 @@ class Monitoring:
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """Rows whose outcomes are known, read for `update`.
+    """Rows whose outcomes are known, read for `update`; `raw` are X and Y as they came, which a log reads.
 
-    Attributes
-    ----------
-    rows : features, outcomes, parameters and labels.
-    raw : X and Y as they came, with parameters and labels: what a log reads.
-    keys : names of the rows; None without.
-    issued : (N,) radii of the bounds that were issued; None if they are to be computed again.
+    `issued` are the radii (N,) of the bounds that were issued; None if they are to be computed again.
     """
 
     rows: Rows

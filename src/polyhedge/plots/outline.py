@@ -35,12 +35,6 @@ def projection(shape: Shape, radius: float, pair: tuple[int, int], frame: Frame)
 
     The shadow holds the residuals of the two outcomes for which the others can be completed to a member of the set.
     It is convex: a set that is not, such as a union of balls, is replaced by its hull.
-
-    Parameters
-    ----------
-    shape, radius : the set.
-    pair : the two outcomes, counted from 0.
-    frame : lower and upper ends of the two axes; sets may be unbounded or end far away.
     """
     facets, first = shape.facets(), list(pair)
     if facets is not None and shape.n_outcomes == 2:

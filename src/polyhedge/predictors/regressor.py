@@ -119,15 +119,9 @@ def out_of_fold(
 ) -> Array:
     """Predictions for the training rows, each by a predictor that was trained without its fold.
 
-    Folds are blocks of the rows in their order, so that neighbours in time mostly stay together. Training split only.
-
-    Parameters
-    ----------
-    make : returns a new predictor that is not fitted.
-    X, Y : the training rows.
-    n_folds : number of folds, at least 2.
-    groups : labels; rows of one group stay in one fold.
-    weights : (n,) how much each row counts when predictors are fitted.
+    The `n_folds` folds are blocks of the rows `X`, `Y` in their order, so that neighbours in time mostly stay together;
+    rows of one label in `groups` stay in one fold. `make` returns a new predictor that is not fitted, and `weights` say
+    how much each row counts.
 
     Examples
     --------

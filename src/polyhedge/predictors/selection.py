@@ -41,14 +41,9 @@ _PREPARED = 'columns prepared as with "auto": numbers standardised, gaps filled,
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """Features that a predictor can take, and the predictor.
+    """Features of all rows that a predictor can take, and the predictor, not fitted.
 
-    Attributes
-    ----------
-    features : of all rows; of a raw frame, as numbers and texts.
-    template : the predictor, not fitted.
-    notes : what was chosen, prepared and left out, and why.
-    schema : the columns of a raw frame; None for numbers.
+    `notes` say what was chosen, prepared and left out, and why; the schema is that of a raw frame, None for numbers.
     """
 
     features: Any

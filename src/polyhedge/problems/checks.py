@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -119,28 +119,15 @@ class RowValues:
     """A scalar formula of one or more arguments, evaluated at matching rows of numbers.
 
     A CVXPY parameter has one value at a time, so threads must not share one: every call works on an expression with
-    its own parameters, taken from the idle ones if there are any.
-
-    Parameters
-    ----------
-    formula : as many parameters as there are shapes -> a scalar CVXPY expression.
-    shapes : the shape of each argument.
+    its own parameters, taken from the idle ones if there are any. The arguments of a `formula` of a problem are its
+    variables, the outcome and its parameters.
     """
 
-    def __init__(self, formula: Callable[..., cp.Expression], shapes: Sequence[tuple[int, ...]]) -> None:
-        self.formula, self.shapes = formula, tuple(shapes)
+    def __init__(self, written: Written, formula: cp.Expression) -> None:
+        self.written, self.formula = written, formula
+        own = (parameter.shape for parameter in written.parameters)
+        self.shapes = (*written.layout.shapes, (written.outcome.size,), *own)
         self._idle: list[tuple[cp.Expression, list[cp.Parameter]]] = []
-
-    @classmethod
-    def of(cls, written: Written, formula: cp.Expression) -> RowValues:
-        """A formula of a problem, whose arguments are its variables, the outcome and its parameters."""
-        k = len(written.variables)
-
-        def at(*leaves: cp.Parameter) -> cp.Expression:
-            return substitute(formula, written.leaves(list(leaves[:k]), leaves[k], list(leaves[k + 1 :])))
-
-        parameters = (parameter.shape for parameter in written.parameters)
-        return cls(at, [*written.layout.shapes, (written.outcome.size,), *parameters])
 
     def __call__(self, *rows: Array) -> Array:
         """The formula at row i of every argument, each (N, size): shape (N,); NaN outside its domain."""
@@ -148,7 +135,9 @@ class RowValues:
             expression, parameters = self._idle.pop()  # atomic
         except IndexError:
             parameters = [cp.Parameter(shape) for shape in self.shapes]
-            expression = self.formula(*parameters)
+            k = len(self.written.variables)
+            leaves = self.written.leaves(parameters[:k], parameters[k], parameters[k + 1 :])
+            expression = substitute(self.formula, leaves)
         n, met = len(rows[0]), {parameter.id for parameter in expression.parameters()}
         shaped = [
             (parameter, some.reshape(n, *shape))
@@ -169,16 +158,13 @@ class RowValues:
 class UncertainRows:
     """The uncertain constraints as functions of many decisions, outcomes and parameters at once.
 
-    Parameters
-    ----------
-    written : the problem's formulas.
-    splits : every entry of the constraints (left side minus right side), split into arrays over (u, parameters) and
-        a part of the decision and the parameters alone.
+    `splits` are the entries of the constraints (left side minus right side): arrays over (u, parameters), and a part of
+    the decision and the parameters alone.
     """
 
     def __init__(self, written: Written, splits: Sequence[Decomposition]) -> None:
         self.written, self.splits = written, tuple(splits)
-        self.alone = [RowValues.of(written, split.decision_part) for split in splits]
+        self.alone = [RowValues(written, split.decision_part) for split in splits]
 
     def violations(self, z: Array, u: Array, values: Array) -> Array:
         """By how much each constraint is exceeded (N, n_constraints), for rows of z (N, p), u (N, d) and parameters.

@@ -427,7 +427,7 @@ class DecisionProblem:
     def _cost_values(self) -> RowValues:
         """The cost, or what of it depends on the decision (and parameters) alone if the rest has pieces."""
         split = self.cost_split
-        return RowValues.of(self.written, self.written.cost if split is None else split.decision_part)
+        return RowValues(self.written, self.written.cost if split is None else split.decision_part)
 
     @property
     def cost_split(self) -> Decomposition | None:

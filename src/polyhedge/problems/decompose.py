@@ -51,12 +51,8 @@ def decompose(
 ) -> list[Decomposition] | None:
     """Split every entry of `expression` (row-major); None if it has no biaffine piece list.
 
-    Parameters
-    ----------
-    expression : CVXPY expression that contains no variables but z and u.
-    z, u : the decision (one or several variables) and the outcome as they stand in the expression.
-    known : parameters in the expression, to be read as coordinates behind those of u. The decision parts keep them
-        wherever they do not stand in a biaffine term.
+    It contains no variables but the decision z and the outcome u. Parameters that are `known` are read as coordinates
+    behind those of u; decision parts keep them wherever they do not stand in a biaffine term.
     """
     try:
         return _Splitter([z] if isinstance(z, cp.Variable) else z, u, known).split(expression)

@@ -19,13 +19,7 @@ from polyhedge._support.validation import Array, Mask, as_finite
 
 @dataclass(frozen=True)
 class Source:
-    """The file in which a problem was written.
-
-    Attributes
-    ----------
-    reference : a file, and the name in it.
-    digest : SHA-256 of its text.
-    """
+    """The file in which a problem was written, with the name in it (`reference`), and a `digest` of its text."""
 
     reference: str
     digest: str
@@ -329,12 +323,8 @@ def parameter_rows(
 ) -> Array:
     """Values for n rows as flat vectors (n, size), from one value or one value a row of each parameter.
 
-    Parameters
-    ----------
-    parameters : of the problem.
-    given : values by name or by the user's own `cp.Parameter`; of the parameter's shape, or (n, *shape).
-    n : number of rows.
-    frame : the rows, of which columns are read as `from_columns` says.
+    Values are `given` by name or by the user's own `cp.Parameter`, in the parameter's shape, or as (n, *shape); columns
+    of a `frame` are read as `from_columns` says.
 
     Examples
     --------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,7 +20,7 @@ from polyhedge.app.cli.options import SignKey, TableOptions, command, names_in, 
 from polyhedge.predictors import PREDICTORS
 
 if TYPE_CHECKING:
-    from polyhedge.app.rows import Observed, TableRows
+    from polyhedge.app.rows import Observed
     from polyhedge.estimator import RobustDecider
     from polyhedge.io.fit_record import FitRecord
 
@@ -147,6 +148,7 @@ def fit(
     )
     from polyhedge.calibration.labels import with_values
     from polyhedge.calibration.named import calibrator_named
+    from polyhedge.data import TimeSplit
     from polyhedge.diagnostics import DiagnosticWarning
     from polyhedge.estimator import RobustDecider
     from polyhedge.io.fit_record import FitRecord
@@ -194,6 +196,18 @@ def fit(
     check_solvable(decided, rows)
     if learner not in (None, *LEARNERS):
         raise ValueError(f"--learner must be one of {', '.join(LEARNERS)}, got {learner!r}.")
+    try:
+        parts = tuple(float(part) for part in names_in(shares))
+        if len(parts) != 4:
+            raise ValueError
+    except ValueError as error:
+        raise ValueError(f"--shares must be four numbers such as {_SHARES}, got {shares!r}.") from error
+    split: Any = parts
+    if time_column is not None:
+        length: Any = gap
+        with suppress(ValueError):
+            length = float(gap)
+        split = TimeSplit(time_column, rows.times, parts, None if starts is None else names_in(starts), length)
     made = None
     if learner is not None or guarantee == "outcome":
         kind = getattr(learners, LEARNERS[learner or "auto"])
@@ -204,7 +218,7 @@ def fit(
         predictor=predictor,
         alpha=alpha,
         learner=made,
-        split=_split(rows, time_column, starts, gap, shares),
+        split=split,
         random_state=seed,
         calibration=calibrator if rows.labels is None else with_values(calibrator, rows.labels),
         guarantee=guarantee,
@@ -254,25 +268,6 @@ def fit(
         say(f"Model: {out}")
     if not is_policy:
         check_statuses([decider.learn_result_.status])
-
-
-def _split(rows: TableRows, time_column: str | None, starts: str | None, gap: str, shares: str) -> Any:
-    """The setting `split`: four shares, or a split in time."""
-    from polyhedge.data import TimeSplit
-
-    try:
-        parts = tuple(float(part) for part in names_in(shares))
-        if len(parts) != 4:
-            raise ValueError
-    except ValueError as error:
-        raise ValueError(f"--shares must be four numbers such as {_SHARES}, got {shares!r}.") from error
-    if time_column is None:
-        return parts
-    try:
-        length: Any = float(gap)
-    except ValueError:
-        length = gap
-    return TimeSplit(time_column, rows.times, parts, None if starts is None else names_in(starts), length)
 
 
 def outcome_frame(problem: Any, Y: Any, names: Any) -> Any:
