@@ -437,7 +437,7 @@ def calibrated_radii(family: RegionFamily, calibrator: Calibrator, rows: Rows, a
 
     The rows must not have trained, learned or chosen anything in the family.
     """
-    if getattr(calibrator, "needs_costs", False) and not family.scores_are_costs:
+    if isinstance(calibrator, Calibrator) and calibrator.needs_costs and not family.scores_are_costs:
         raise ValueError(
             f"{type(calibrator).__name__} adds up costs, and scores of {family.made_of} are none. Use "
             'guarantee="cost" and a problem without uncertain constraints.'

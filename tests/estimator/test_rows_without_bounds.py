@@ -96,7 +96,7 @@ def test_where_no_row_has_a_bound_everything_says_so(guarantee: str, tmp_path: P
         decider.region(X[0])
     decider.report(tmp_path / "page.html", X, Y)
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "None of 30 held-out rows has a finite bound" in page
+    assert "unknown (no rows)" in page
     assert "of 30 held-out rows have no finite bound" in page
     assert "nan %" not in page
 

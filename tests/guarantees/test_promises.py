@@ -32,7 +32,7 @@ from polyhedge.calibration import (
 )
 from polyhedge.calibration.radii import rows_without_features
 from polyhedge.calibration.weighted import WeightedScores
-from polyhedge.monitoring.alarm import Alarm
+from polyhedge.monitoring.alarm import _MULTIPLES, Alarm
 from polyhedge.rows import Rows
 from shared import round_trip
 
@@ -441,7 +441,11 @@ class TestAlarm:
         alarm, worth = Alarm.of(100, conformal_rank(100, 0.1)), 1 / 6
         after = [alarm.updated(missed[:n]) for n in range(len(missed))]
         for moment in range(5):
-            pays = [alarm._payoff(n, after[n].n_missed, bool(missed[n])) for n in range(50 * moment, len(missed))]
+            pays = []
+            for n in range(50 * moment, len(missed)):
+                chance, share = (10 + after[n].n_missed) / (101 + n), 10 / 101
+                suspected = np.maximum(np.minimum(_MULTIPLES * share, (1 + share) / 2), chance)
+                pays.append(suspected / chance if missed[n] else (1 - suspected) / (1 - chance))
             worth += float(np.prod(pays, axis=0).mean()) / ((moment + 1) * (moment + 2))
         last = alarm.updated(missed)
         assert float(last.wealth.sum()) + 1 / 6 == pytest.approx(worth)

@@ -73,7 +73,7 @@ def test_evaluation_tells_the_expected_beside_the_realised_cost(fitted):
     assert early.expected_cost == pytest.approx(found.expected_cost[:40].mean())
     assert f"(expected {early.expected_cost:.4g})" in str(early)
     page = model_report(decider, X, Y)
-    assert f", where the policy expected {told.expected_cost}" in page
+    assert f"expected cost    {told.expected_cost}" in page
 
 
 def test_expected_cost_is_of_rows_with_a_decision_and_unknown_where_nothing_is_expected(fitted):

@@ -25,7 +25,6 @@ from polyhedge.planning.costs import PlanningProblem
 from polyhedge.planning.policies import Rule, fit_planner
 from polyhedge.planning.residual_distributions import DevelopmentRows, ResidualDistribution, fit_distribution
 from polyhedge.planning.risk import Risk
-from polyhedge.plots.maps import _typical_label
 from polyhedge.predictors.regressor import as_predictor
 from polyhedge.regions import CostGuard, LearnedSet, PlannedDecisions, RegionFamily, SetPolicy
 from polyhedge.rows import Rows
@@ -245,13 +244,6 @@ class TestReading:
         assert with_values(ByCategory("a", "marginal"), ["b"]) == ByCategory(["b"], "marginal")
         with pytest.raises(ValueError, match="must be a dataclass with one field that is its source, got Marginal"):
             with_values(Marginal(), [1.0])
-
-    @pytest.mark.needs("matplotlib")
-    def test_map_is_drawn_at_the_median_weight_or_the_most_frequent_label(self) -> None:
-        decider = decider_of(SETS)
-        for part, told in ((Weighing, {"weight": 2.0}), (Named, {"label": 1.0})):
-            decider.model_ = replace(decider.model_, radii=part("a"))
-            assert _typical_label(decider, [1.0, 1.0, 2.0, 3.0, 4.0]) == told
 
 
 @pytest.mark.parametrize(

@@ -170,6 +170,12 @@ class LearnResult:
     detail : what was chosen and why, in words.
     scores_in : what the set's scores, and so its radius, are measured in: "outcomes" (facets have unit normals),
         "spreads" (multiples of the residuals' own) or "costs".
+
+    Examples
+    --------
+    >>> from polyhedge.sets import Box
+    >>> LearnResult(Box([1.0, 1.0]), objective=2.5, status=Status.FINISHED, lower_bound=2.0).gap
+    0.5
     """
 
     set: Shape
