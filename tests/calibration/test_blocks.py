@@ -68,6 +68,15 @@ def test_bounds_of_single_rows_break_the_promise_for_all_of_a_block() -> None:
     assert (largest <= all_of.radius).mean() > 0.8
 
 
+def test_single_bounds_of_a_total_are_those_for_a_row_of_a_new_block() -> None:
+    rng = np.random.default_rng(2)
+    scores, blocks = drawn(rng, "larger blocks are worse", 60)
+    radii = Total(["?"]).calibrate(scores, rows_without_features(len(scores), labels=blocks), 0.1)
+    assert radii.radius == ph.calibration.grouped_radius(scores, blocks, 0.1)
+    assert radii.radius != ph.calibration.conformal_radius(scores, 0.1)
+    assert radii.at_level(0.3).total_radius < radii.total_radius
+
+
 def panel(n_weeks: int, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Days of weeks, each week with a surprise of its own."""
     rng = np.random.default_rng(seed)

@@ -127,6 +127,37 @@ def test_constraints_that_may_break_are_named() -> None:
     assert "load is met may be exceeded by 1" in decider.bound(X[:1], taken - 1).detail[0]
 
 
+def test_a_margin_path_bounds_other_decisions_and_names_what_they_may_break() -> None:
+    """Where the outcome lies in the region, every decision keeps its bound, and breaks only what its note names."""
+    z = cp.Variable(2, nonneg=True, name="capacity")
+    problem = ph.DecisionProblem(
+        decision=z,
+        cost=lambda z, u: cp.sum(z) + 2 * cp.pos(u[0] - z[0]),
+        constraints=[z <= 60],
+        uncertain_constraints=lambda z, u: [u[1] <= z[1]],
+        constraint_names=["load is met"],
+        n_outcomes=2,
+        outcome_support=lambda u: [u >= 0, u <= 40],
+    )
+    decider = fitted(problem, "cost")
+    X, Y = (part[:40] for part in sampled(5))
+    assert decider.model_.family.kind == "path"
+    inside = decider.model_.scores(decider.model_.read(X, Y)) <= decider.radius_
+    assert 0 < inside.sum() < 40
+    rng, n_broken = np.random.default_rng(0), 0
+    for factor in (1.0, *rng.uniform(0.4, 1.3, size=4)):
+        z = factor * decider.decide(X).flat
+        found = decider.bound(X, z)
+        assert (problem.evaluate(z, Y) <= found.cost_bound + 1e-9)[inside].all()
+        is_broken = (problem.violations(z, Y) > 1e-6).any(axis=1) & inside
+        is_named = np.array(["load is met" in text for text in found.detail or [""] * 40])
+        assert is_named[is_broken].all()
+        n_broken += int(is_broken.sum())
+        if factor == 1.0:
+            assert not is_named.any()
+    assert n_broken
+
+
 def test_decisions_come_as_arrays_frames_and_decisions_and_mistakes_are_named(decider: ph.RobustDecider) -> None:
     X = sampled(4)[0][:3]
     names = list(decider.problem_.decision_names)

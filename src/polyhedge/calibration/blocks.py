@@ -57,6 +57,21 @@ class Blocks(Calibrator):
         """The block of each row (n,), as texts."""
         return blocks_of(rows, self.by, self.every)
 
+    def calibrate(self, scores: Array, rows: Rows, alpha: float) -> BlockRadii:
+        """The conformal rank of the mean score of each block, or of the largest; calibration rows only."""
+        blocks, alpha = self.blocks(rows), check_alpha(alpha)
+        n = check_groups(blocks, alpha)
+        _, block_of, sizes = np.unique(blocks, return_inverse=True, return_counts=True)
+        if self.needs_costs:
+            means = np.bincount(block_of, weights=scores) / sizes
+            radius, total = grouped_radius(scores, blocks, alpha), conformal_radius(means, alpha)
+        else:
+            largest = np.full(n, -np.inf)
+            np.maximum.at(largest, block_of, scores)
+            radius, total = conformal_radius(largest, alpha), None
+        by = ROW_LABELS if takes_labels(self) else self.by
+        return BlockRadii(radius, alpha, n, by, self.every, total, (scores, blocks))
+
 
 def blocks_of(rows: Rows, by: Any, every: Any) -> Any:
     """The block of each row (n,), as texts: a value, or the first time of a period."""
@@ -87,10 +102,6 @@ class AllOf(Blocks):
     4.0
     """
 
-    def calibrate(self, scores: Array, rows: Rows, alpha: float) -> BlockRadii:
-        """The conformal rank of the largest score of each block; calibration rows only."""
-        return _radii(self, scores, rows, alpha, is_total=False)
-
 
 @dataclass(frozen=True)
 class Total(Blocks):
@@ -110,25 +121,6 @@ class Total(Blocks):
     """
 
     needs_costs: ClassVar[bool] = True
-
-    def calibrate(self, scores: Array, rows: Rows, alpha: float) -> BlockRadii:
-        """The conformal rank of the mean score of each block; calibration rows only."""
-        return _radii(self, scores, rows, alpha, is_total=True)
-
-
-def _radii(calibrator: Blocks, scores: Array, rows: Rows, alpha: float, *, is_total: bool) -> BlockRadii:
-    blocks, alpha = calibrator.blocks(rows), check_alpha(alpha)
-    n = check_groups(blocks, alpha)
-    _, block_of, sizes = np.unique(blocks, return_inverse=True, return_counts=True)
-    if is_total:
-        means = np.bincount(block_of, weights=scores) / sizes
-        radius, total = grouped_radius(scores, blocks, alpha), conformal_radius(means, alpha)
-    else:
-        largest = np.full(n, -np.inf)
-        np.maximum.at(largest, block_of, scores)
-        radius, total = conformal_radius(largest, alpha), None
-    by = ROW_LABELS if takes_labels(calibrator) else calibrator.by
-    return BlockRadii(radius, alpha, n, by, calibrator.every, total, (scores, blocks))
 
 
 @stored("radii of blocks", transient=("kept",))
@@ -178,8 +170,7 @@ class BlockRadii(Radii):
         """The radii for another level, from the same calibration rows."""
         scores, blocks = (None, None) if self.kept is None else self.kept
         rows = rows_without_features(0 if blocks is None else len(blocks), labels=blocks)
-        is_total = self.total_radius is not None
-        again = _radii(AllOf(ROW_LABELS), kept_scores(scores), rows, alpha, is_total=is_total)
+        again = type(self.calibrator)(ROW_LABELS).calibrate(kept_scores(scores), rows, alpha)
         return BlockRadii(again.radius, alpha, again.n, self.by, self.every, again.total_radius, again.kept)
 
     def blocks(self, rows: Rows) -> Any:
