@@ -102,6 +102,9 @@ def test_totals_hold_and_lie_below_the_sum_of_single_bounds(decider: ph.RobustDe
     decided = decider.decide(X)
     totals = decided.totals()
     assert list(totals["n_rows"]) == [7] * 60
+    planned = pd.Series(decided.cost_bound - decided.radii).groupby(X["week"].astype(str)).sum()
+    expected = planned + 7 * decider.model_.radii.total_radius
+    pd.testing.assert_series_equal(totals["cost_bound"], expected, check_names=False)
     single = pd.Series(decided.cost_bound).groupby(X["week"]).sum()
     assert totals["cost_bound"].sum() < 0.9 * single.sum()
     evaluation = decider.evaluate(X, Y)
