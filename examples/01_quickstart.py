@@ -36,10 +36,7 @@ print(Y.describe().loc[["mean", "min", "max"]].round(1))
 price, budget = np.array([1.0, 1.5]), 60.0
 z = cp.Variable(2, nonneg=True, name="install")
 problem = ph.DecisionProblem(
-    decision=z,
-    cost=lambda z, u: price @ z + 6 * cp.sum(cp.pos(u - z)),
-    constraints=[cp.sum(z) <= budget],
-    n_outcomes=2,
+    decision=z, cost=lambda z, u: price @ z + 6 * cp.sum(cp.pos(u - z)), constraints=[cp.sum(z) <= budget], n_outcomes=2
 )
 
 # %%

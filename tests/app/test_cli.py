@@ -15,12 +15,7 @@ from typer.testing import Result
 
 import polyhedge
 from polyhedge.data.real import NoDataError
-from polyhedge_study import (
-    TASKS,
-    bonferroni_box,
-    energy_task,
-    make_task,
-)
+from polyhedge_study import TASKS, bonferroni_box, energy_task, make_task
 from polyhedge_study import demo as demo_module
 from shared import run
 

@@ -73,8 +73,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     strange.to_csv(folder / "new.csv", index=False)
     quoted = ", ".join(json.dumps(name) for name in names[2:]).replace("\x7f", "")
     (folder / "problem.toml").write_text(
-        f'kind = "simplex_linear"\nc = [0.0, 0.0]\nname = "plan \\u001b[2J"\noutcomes = [{quoted}]\n',
-        encoding="utf-8",
+        f'kind = "simplex_linear"\nc = [0.0, 0.0]\nname = "plan \\u001b[2J"\noutcomes = [{quoted}]\n', encoding="utf-8"
     )
     (folder / "names.json").write_text(json.dumps(names))
     done = run("fit", folder / "history.csv", "--problem", folder / "problem.toml", "--predictor", "ridge",

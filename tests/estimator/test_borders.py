@@ -16,12 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 import polyhedge as ph
 from polyhedge import Polyhedron
 from polyhedge.app.report.model import model_report
-from polyhedge.learners import (
-    Descent,
-    LearnResult,
-    OneSidedBox,
-    Samples,
-)
+from polyhedge.learners import Descent, LearnResult, OneSidedBox, Samples
 from polyhedge.model import promise_of
 from shared import first_two, save_trusting
 

@@ -319,9 +319,7 @@ class TestDiagnostics:
         with pytest.warns(ph.DiagnosticWarning, match="differ between the"):
             drifting.fit(X, Y + 6 * late)
 
-    def test_no_drift_is_seen_in_exchangeable_rows_where_a_policy_was_developed_on_learning_rows(
-        self,
-    ) -> None:
+    def test_no_drift_is_seen_in_exchangeable_rows_where_a_policy_was_developed_on_learning_rows(self) -> None:
         X, Y = rows(800)
         deep = ph.RobustDecider(
             PROBLEM, RandomForestRegressor(20, random_state=0), guarantee="cost", split="time", random_state=0

@@ -99,8 +99,7 @@ def test_the_set_is_bounded_covers_the_rank_and_costs_no_less_than_a_certified_b
 
 # Where outcomes have a known support every context is solved for itself, which takes seconds.
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.slow] if name == "known support" else []) for name in USER_PROBLEMS],
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name == "known support" else []) for name in USER_PROBLEMS]
 )
 def test_problems_of_users_are_learned(name):
     X, Y = ph.data.make_synthetic(60, rng=np.random.default_rng(0))
@@ -168,10 +167,7 @@ def test_the_least_penalised_score_is_chosen_and_the_simplest_of_those_that_tie(
 
 @pytest.mark.parametrize(
     ("error", "scored", "failed", "stopped"),
-    [
-        (ValueError("no"), ["a", "c"], ("b",), ""),
-        (StopSelection("out of time"), ["a"], (), "out of time"),
-    ],
+    [(ValueError("no"), ["a", "c"], ("b",), ""), (StopSelection("out of time"), ["a"], (), "out of time")],
 )
 def test_a_selection_without_a_candidate_compares_the_others(error, scored, failed, stopped):
     def fit(name, k):

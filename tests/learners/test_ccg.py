@@ -36,10 +36,7 @@ CONVEX_IN_OUTCOME = {
 
 def concave_problem():
     return ph.DecisionProblem(
-        decision=Z,
-        cost=lambda z, u: u @ z - 0.5 * cp.sum_squares(u),
-        constraints=[cp.sum(Z) == 1],
-        n_outcomes=2,
+        decision=Z, cost=lambda z, u: u @ z - 0.5 * cp.sum_squares(u), constraints=[cp.sum(Z) == 1], n_outcomes=2
     )
 
 

@@ -81,13 +81,7 @@ NO_SOLUTION = {
 }
 
 
-DATA = (
-    "equal residuals",
-    "no residuals",
-    "repeated residuals",
-    "an outcome that does not vary",
-    "equal predictions",
-)
+DATA = ("equal residuals", "no residuals", "repeated residuals", "an outcome that does not vary", "equal predictions")
 
 
 def draw(d, kind="plain"):

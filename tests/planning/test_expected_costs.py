@@ -17,10 +17,7 @@ def coupled() -> ph.DecisionProblem:
     """A newsvendor under a budget that each row brings along: every row has a program."""
     z, budget = cp.Variable(2, nonneg=True), cp.Parameter(nonneg=True, name="budget")
     return ph.DecisionProblem(
-        decision=z,
-        cost=lambda z, u: cp.sum(0.3 * z + cp.pos(u - z)),
-        constraints=[cp.sum(z) <= budget],
-        n_outcomes=2,
+        decision=z, cost=lambda z, u: cp.sum(0.3 * z + cp.pos(u - z)), constraints=[cp.sum(z) <= budget], n_outcomes=2
     )
 
 

@@ -79,9 +79,7 @@ def held(problem: DecisionProblem, found: ph.Decisions, Y: Floats) -> NDArray[np
     return kept
 
 
-def test_a_path_names_the_dearest_outcome_of_its_law_that_keeps_the_promise(
-    decider: ph.RobustDecider,
-) -> None:
+def test_a_path_names_the_dearest_outcome_of_its_law_that_keeps_the_promise(decider: ph.RobustDecider) -> None:
     X = rows(12, 5)[0]
     found, worst = decider.decide(X), decider.worst_outcomes(X)
     distribution = decider.model_.family.policy.planner.distribution  # type: ignore[attr-defined]

@@ -468,10 +468,7 @@ def test_caution_without_plans_is_refused_at_fit_and_nowhere_before(settings):
     ("settings", "match"),
     [
         ({"guarantee": "cost", "learner": ph.learners.OneSidedBox()}, "caution=0.2 .* with learner= there is only one"),
-        (
-            {"policy": lambda X: np.full((len(X), 2), 0.5)},
-            "caution=0.2 .* with policy= there is only one",
-        ),
+        ({"policy": lambda X: np.full((len(X), 2), 0.5)}, "caution=0.2 .* with policy= there is only one"),
     ],
 )
 def test_caution_is_refused_where_there_is_one_policy(settings, match):

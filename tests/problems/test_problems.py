@@ -329,11 +329,7 @@ class TestMistakes:
 
     @pytest.mark.parametrize(
         "constraints",
-        [
-            lambda z: [z >= 2, cp.sum(z) <= 3],
-            lambda z: [cp.norm(z) <= 1, cp.sum(z) >= 2],
-            lambda z: [z <= -1],
-        ],
+        [lambda z: [z >= 2, cp.sum(z) <= 3], lambda z: [cp.norm(z) <= 1, cp.sum(z) >= 2], lambda z: [z <= -1]],
     )
     def test_an_infeasible_feasible_set_is_refused(self, constraints):
         z = cp.Variable(2, nonneg=True)

@@ -140,10 +140,7 @@ class TestAuxiliaryVariables:
 
     @pytest.mark.parametrize(
         "options",
-        [
-            {"uncertain_constraints": lambda z, u, w: [u @ z <= w]},
-            {"outcome_support": lambda u, w: [u >= w]},
-        ],
+        [{"uncertain_constraints": lambda z, u, w: [u @ z <= w]}, {"outcome_support": lambda u, w: [u >= w]}],
         ids=["uncertain_constraints", "outcome_support"],
     )
     def test_recourse_is_refused_by_name(self, options):
@@ -245,13 +242,7 @@ CASES = {
 }  # fmt: skip
 
 
-QUICK_CASES = (
-    "costs",
-    "costs, maxima and right-hand side",
-    "integers",
-    "uncertain constraints",
-    "times the outcome",
-)
+QUICK_CASES = ("costs", "costs, maxima and right-hand side", "integers", "uncertain constraints", "times the outcome")
 
 
 def slow(name):

@@ -277,10 +277,7 @@ def python(code: str) -> str:
 
 def project_files() -> list[Path]:
     listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True
     )
     if listed.returncode != 0:
         pytest.skip("not a git checkout, so there are no tracked files")

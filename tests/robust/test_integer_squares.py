@@ -22,10 +22,7 @@ seeds = st.integers(0, 2**32 - 1)
 def test_an_integer_whose_best_value_lies_on_its_limit_is_found() -> None:
     z = cp.Variable(integer=True)
     problem = ph.DecisionProblem(
-        decision=z,
-        cost=lambda z, u: u[0] * z + cp.square(z - 0.5),
-        constraints=[z >= 0, z <= 4],
-        n_outcomes=1,
+        decision=z, cost=lambda z, u: u[0] * z + cp.square(z - 0.5), constraints=[z >= 0, z <= 4], n_outcomes=1
     )
     found = ph.robust.decide(problem, ph.sets.Box([1.0]), 0.5, np.array([[1.5], [1.4], [1.6], [1.7]]))
     assert found.status.tolist() == [Status.OPTIMAL] * 4

@@ -104,10 +104,7 @@ def test_integer_lots_near_outcomes_in_any_unit_are_the_best_of_all(unit: float)
 def test_squares_over_a_ball_and_under_uncertain_constraints_hold_in_any_unit(unit: float) -> None:
     # (|z - u| + 0.4)^2 + z_1^2 is least half-way between 0 and 1.4.
     pulled = ph.DecisionProblem(
-        decision=cp.Variable(D),
-        cost=lambda z, u: cp.sum_squares(z - u) + cp.square(z[0]),
-        constraints=[],
-        n_outcomes=D,
+        decision=cp.Variable(D), cost=lambda z, u: cp.sum_squares(z - u) + cp.square(z[0]), constraints=[], n_outcomes=D
     )
     decided = decide(pulled, Ball(D), 0.4 * unit, unit * np.array([[1.0, -2.0]]))
     assert decided.is_optimal.all()

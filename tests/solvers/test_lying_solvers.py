@@ -116,10 +116,7 @@ class LyingHighs:
     def getSolution(self) -> Any:
         told = self.told()
         return SimpleNamespace(
-            col_value=told.x.tolist(),
-            row_dual=told.rows.tolist(),
-            col_dual=told.columns.tolist(),
-            value_valid=True,
+            col_value=told.x.tolist(), row_dual=told.rows.tolist(), col_dual=told.columns.tolist(), value_valid=True
         )
 
     def getInfo(self) -> Any:
@@ -402,10 +399,7 @@ def test_a_planned_decision_is_called_optimal_only_where_no_lie_can_have_spoiled
 def newsvendor(d: int) -> ph.DecisionProblem:
     z = cp.Variable(d, nonneg=True)
     return ph.DecisionProblem(
-        decision=z,
-        cost=lambda z, u: cp.max(cp.maximum(2 * (z - u), 3 * (u - z))),
-        constraints=[z <= 5],
-        n_outcomes=d,
+        decision=z, cost=lambda z, u: cp.max(cp.maximum(2 * (z - u), 3 * (u - z))), constraints=[z <= 5], n_outcomes=d
     )
 
 

@@ -20,14 +20,7 @@ import polyhedge as ph
 from polyhedge.robust import decide
 from polyhedge_study.speed import peers as peers_module
 from polyhedge_study.speed.cases import PARAMETERS, PRODUCT, REGIMES, WARM, Regime, draw
-from polyhedge_study.speed.compare import (
-    WaitRow,
-    WaitsRun,
-    _measured,
-    _Worker,
-    save_waits,
-    waits_grids,
-)
+from polyhedge_study.speed.compare import WaitRow, WaitsRun, _measured, _Worker, save_waits, waits_grids
 from polyhedge_study.speed.decisions import (
     OURS,
     DecisionsRun,

@@ -98,10 +98,7 @@ PRINTED = {
             *(s().alpha for s in (StudySettings, ScalingSettings, SensitivitySettings, TheorySettings)),
         },
     ),
-    "five seeds": (
-        {5},
-        lambda: {default("tables", "seeds"), default("scaling", "seeds"), ScalingSettings().seeds},
-    ),
+    "five seeds": ({5}, lambda: {default("tables", "seeds"), default("scaling", "seeds"), ScalingSettings().seeds}),
     "K = 4 half-planes for all polyhedral sets": (
         {4},
         lambda: {

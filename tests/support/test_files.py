@@ -351,8 +351,7 @@ def test_error_of_the_writer_passes_through_and_leaves_nothing(tmp_path: Path) -
 
 @posix
 @pytest.mark.parametrize(
-    ("protect", "what"),
-    [("folder", "Permission denied|write-protected"), ("file", "write-protected")],
+    ("protect", "what"), [("folder", "Permission denied|write-protected"), ("file", "write-protected")]
 )
 def test_write_protected_place_is_named_and_left_alone(protect: str, what: str) -> None:
     # The superuser may write anywhere, so the child becomes nobody, who may not enter pytest's own folders.

@@ -11,9 +11,4 @@ if TYPE_CHECKING:
 else:  # imported when they are first used
     __getattr__, __dir__ = lazy(__name__)
 
-__all__ = [
-    "decide_frame",
-    "decide_parquet",
-    "decide_rows",
-    "distributed_radius",
-]
+__all__ = ["decide_frame", "decide_parquet", "decide_rows", "distributed_radius"]

@@ -38,11 +38,7 @@ _SAME = 1e-6
 
 
 def write_model(
-    path: str | Path,
-    model: Model,
-    trusted: Sequence[str] = (),
-    sign: Key | None = None,
-    life: Any = None,
+    path: str | Path, model: Model, trusted: Sequence[str] = (), sign: Key | None = None, life: Any = None
 ) -> None:
     """Write a `model` file to `path`, whole or not at all, and only if what is read back decides as the model does.
 

@@ -21,15 +21,7 @@ from polyhedge._support.tolerances import TIE
 from polyhedge._support.validation import Array, Indices
 from polyhedge.learners.samples import Learner, LearnResult, Samples, standard_deviations
 from polyhedge.learners.scaling import standardised
-from polyhedge.learners.starts import (
-    axis_box,
-    check_n_facets,
-    closed,
-    coarse,
-    one_sided,
-    pca_box,
-    simplex,
-)
+from polyhedge.learners.starts import axis_box, check_n_facets, closed, coarse, one_sided, pca_box, simplex
 from polyhedge.problems import NoSolutionError
 from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron
@@ -122,12 +114,7 @@ class _Run:
         if self.samples is not self.given:
             shape = self.given.normalised(shape)
             value = self.given.value(shape, self.scored_on)
-        return LearnResult(
-            set=closed(self.given, shape),
-            objective=value,
-            status=self.status,
-            detail=detail,
-        )
+        return LearnResult(set=closed(self.given, shape), objective=value, status=self.status, detail=detail)
 
     def _score(self, shape: Polyhedron) -> Polyhedron:
         """Evaluate a candidate, keep it if it is the best, and return it."""

@@ -25,12 +25,7 @@ from polyhedge.planning.corners import Corners
 from polyhedge.planning.costs import MOST_KEPT, PlanningProblem, equal_rows
 from polyhedge.planning.programs import corners_of, least_by_programs, least_on_segment
 from polyhedge.planning.report import PolicyReport
-from polyhedge.planning.residual_distributions import (
-    DevelopmentRows,
-    ResidualDistribution,
-    fit_distribution,
-    padded,
-)
+from polyhedge.planning.residual_distributions import DevelopmentRows, ResidualDistribution, fit_distribution, padded
 from polyhedge.planning.risk import ENOUGH, Cuts, Effort, JointCost, Risk, first_cuts, search_cuts
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions import DevelopedPolicy, PlannedDecisions
@@ -42,11 +37,7 @@ from polyhedge.solvers.program import Status
 # How long cuts are looked for by rules that decide, and by rules that are only scored, one for each fold. On a segment
 # cuts are quick, and sharper ones are worth their time. Rows with parameters need a program each, and every cut is a
 # row of every quadratic or conic program.
-_FOR_USE = {
-    "segment": Effort(300, 15, ENOUGH),
-    "parameters": Effort(30, 15, ENOUGH),
-    "bent": Effort(20, 8, 3e-3),
-}
+_FOR_USE = {"segment": Effort(300, 15, ENOUGH), "parameters": Effort(30, 15, ENOUGH), "bent": Effort(20, 8, 3e-3)}
 _TO_SCORE = {"segment": Effort(120, 15, 4e-4), "bent": Effort(12, 4, 1e-2)}
 
 

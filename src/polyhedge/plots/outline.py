@@ -100,15 +100,7 @@ def draw_set(
 
 
 def _contour(
-    ax: Axes,
-    shape: Shape,
-    radius: float,
-    pair: tuple[int, int],
-    frame: Frame,
-    color: str,
-    dash: str,
-    *,
-    fill: bool,
+    ax: Axes, shape: Shape, radius: float, pair: tuple[int, int], frame: Frame, color: str, dash: str, *, fill: bool
 ) -> None:
     x, y = (np.linspace(a, b, N_GRID) for a, b in zip(*frame, strict=True))
     points = np.empty((N_GRID * N_GRID, 2))

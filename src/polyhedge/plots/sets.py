@@ -126,11 +126,7 @@ def residual_set(
 
 
 def residual_pairs(
-    decider: RobustDecider,
-    X: Any,
-    Y: ArrayLike,
-    *,
-    parameters: Mapping[Any, Any] | None = None,
+    decider: RobustDecider, X: Any, Y: ArrayLike, *, parameters: Mapping[Any, Any] | None = None
 ) -> NDArray[np.object_]:
     """Draw a set of three or more outcomes: its shadow on every pair, each over the residuals.
 

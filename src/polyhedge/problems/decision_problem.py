@@ -14,13 +14,7 @@ import cvxpy as cp
 import numpy as np
 
 from polyhedge._support.validation import Array
-from polyhedge.problems.checks import (
-    RowValues,
-    UncertainRows,
-    check_feasible,
-    check_support,
-    check_with_parameters,
-)
+from polyhedge.problems.checks import RowValues, UncertainRows, check_feasible, check_support, check_with_parameters
 from polyhedge.problems.decompose import Decomposition, decompose, inequality_rows, support_rows
 from polyhedge.problems.feasible_set import FeasibleProgram, compile_feasible_program
 from polyhedge.problems.formula import NotPortableError, in_structure, leaves_of, substitute, substitute_in

@@ -20,11 +20,7 @@ __all__ = ["from_mps"]
 
 
 def from_mps(
-    path: str | Path,
-    uncertain: Sequence[str],
-    *,
-    name: str = "",
-    max_bytes: int = MAX_MPS_BYTES,
+    path: str | Path, uncertain: Sequence[str], *, name: str = "", max_bytes: int = MAX_MPS_BYTES
 ) -> DecisionProblem:
     r"""A decision problem from an MPS file, as Pyomo, linopy, PuLP, JuMP and gurobipy write them.
 

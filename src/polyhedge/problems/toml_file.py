@@ -48,11 +48,7 @@ _READY_MADE = ("newsvendor", "portfolio", "simplex_linear", "simplex_newsvendor"
 _LIMITS = ["lower", "upper", "integer"]
 _TOP = ["kind", "name", "outcomes", "decisions", "parameters", "cost", "constraints", "support", "units", *_LIMITS]
 _BIAFFINE = ["constant", "decision", "outcome", "product"]
-_SIDES: dict[str, Callable[[Any, Any], Any]] = {
-    "at_most": operator.le,
-    "at_least": operator.ge,
-    "equals": operator.eq,
-}
+_SIDES: dict[str, Callable[[Any, Any], Any]] = {"at_most": operator.le, "at_least": operator.ge, "equals": operator.eq}
 
 
 def from_toml(path: str | Path) -> DecisionProblem:

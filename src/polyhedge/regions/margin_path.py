@@ -32,12 +32,7 @@ from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.decisions import Decisions, all_optimal, joined
 from polyhedge.predictors.regressor import Predictor
 from polyhedge.problems import DecisionProblem
-from polyhedge.regions.cost_guard import (
-    CostRegion,
-    facets_of_decision,
-    most_expensive_outcomes,
-    region_of_facets,
-)
+from polyhedge.regions.cost_guard import CostRegion, facets_of_decision, most_expensive_outcomes, region_of_facets
 from polyhedge.regions.family import DEFAULT_WORK, RegionFamily, Regions, Work
 from polyhedge.regions.policy import DevelopedPolicy, PlannedDecisions
 from polyhedge.sets import Polyhedron, Region

@@ -12,11 +12,4 @@ if TYPE_CHECKING:
 else:  # imported when they are first used
     __getattr__, __dir__ = lazy(__name__)
 
-__all__ = [
-    "Adversary",
-    "Counterpart",
-    "WorstCase",
-    "decide",
-    "decide_by_scenarios",
-    "decide_knowing",
-]
+__all__ = ["Adversary", "Counterpart", "WorstCase", "decide", "decide_by_scenarios", "decide_knowing"]

@@ -65,12 +65,7 @@ class Adversary:
     """
 
     def __init__(
-        self,
-        problem: DecisionProblem,
-        shape: Shape,
-        radius: float,
-        center: Array,
-        residuals: ResidualSet | None = None,
+        self, problem: DecisionProblem, shape: Shape, radius: float, center: Array, residuals: ResidualSet | None = None
     ) -> None:
         self.residuals = ResidualSet(shape, radius) if residuals is None else residuals
         self.problem, self.shape, self.radius, self.center = problem, shape, radius, center
@@ -196,12 +191,7 @@ def _choice_program(form: ConicForm, cost: SumOfMaxima, z: Array, center: Array)
         c=c,
         A=sp.vstack([set_rows, sp.csr_array(np.array(rows)), sp.csr_array(pick), box, -box], format="csr"),
         b=np.concatenate([form.g, rhs, np.ones(len(groups)), np.ones(n_choices), np.zeros(n_choices)]),
-        cones=(
-            *form.cones,
-            Cone("nonneg", len(rows)),
-            Cone("zero", len(groups)),
-            Cone("nonneg", 2 * n_choices),
-        ),
+        cones=(*form.cones, Cone("nonneg", len(rows)), Cone("zero", len(groups)), Cone("nonneg", 2 * n_choices)),
         offset=-float(base[0] + base[1:] @ center),
         integer=choices,
     )

@@ -289,13 +289,7 @@ class _Assembly:
         A = sp.csr_array(entries, shape=(self.n_rows, self.n_columns))
         entry_slope = sp.csr_array(np.concatenate(self.slopes)[order])
         program = ConicProgram(
-            c=c,
-            A=A,
-            b=np.concatenate(self.b),
-            cones=tuple(self.cones),
-            P=P,
-            offset=self.offset,
-            integer=base.integer,
+            c=c, A=A, b=np.concatenate(self.b), cones=tuple(self.cones), P=P, offset=self.offset, integer=base.integer
         )
         return ParametricProgram(
             program, sp.csr_array(cost_slope), entry_slope, sp.csr_array(rhs_slope), self.offset_slope

@@ -252,9 +252,7 @@ def _by_scip(program: BilinearProgram, options: dict[str, Any]) -> dict[str, Any
     integer = set(program.integer.tolist())
     x = [
         model.addVar(
-            vtype="I" if i in integer else "C",
-            lb=None if low == -np.inf else low,
-            ub=None if high == np.inf else high,
+            vtype="I" if i in integer else "C", lb=None if low == -np.inf else low, ub=None if high == np.inf else high
         )
         for i, (low, high) in enumerate(zip(program.lower.tolist(), program.upper.tolist(), strict=True))
     ]

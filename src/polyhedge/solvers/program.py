@@ -221,9 +221,7 @@ class Scaling:
     def invert(self, solution: Solution) -> Solution:
         """Point and multipliers of a solution of the program in these units."""
         return replace(
-            solution,
-            x=self.origin + self.columns * solution.x,
-            y=self.prices + self.cost * self.rows * solution.y,
+            solution, x=self.origin + self.columns * solution.x, y=self.prices + self.cost * self.rows * solution.y
         )
 
     def is_finer_than(self, other: Scaling, by: float = 128.0) -> bool:

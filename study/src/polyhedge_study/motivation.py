@@ -66,11 +66,7 @@ def make_motivation(alpha: float = 0.15, n: int = 400, seed: int = 0) -> Motivat
     residuals -= 0.35 * (rng.exponential(size=(n, 2)) - 1)
     center, problem = np.array([2.0, 2.0]), simplex_linear([0.0, 0.0])
     learned = Scenario().learn(Samples(residuals, center + rng.standard_normal((n, 2)), problem, alpha)).set
-    shapes: dict[str, Shape] = {
-        "l_inf box": Box(np.ones(2)),
-        "l_2 ball": Ball(2),
-        "decision-aware polyhedron": learned,
-    }
+    shapes: dict[str, Shape] = {"l_inf box": Box(np.ones(2)), "l_2 ball": Ball(2), "decision-aware polyhedron": learned}
     sized = {name: (shape, conformal_radius(shape.scores(residuals), alpha)) for name, shape in shapes.items()}
     results = tuple(_over_loss(problem, center, residuals, name, *pair) for name, pair in sized.items())
     return Motivation(problem, center, center + residuals, tuple(sized.values()), results)

@@ -16,15 +16,7 @@ from polyhedge_study.scaling import ScalingRun
 from polyhedge_study.scaling_methods import MODES
 from polyhedge_study.scaling_rows import ScalingRow
 
-__all__ = [
-    "Summary",
-    "comparison_grid",
-    "draw_scaling",
-    "markdown_report",
-    "shared_grid",
-    "summaries",
-    "summary_grid",
-]
+__all__ = ["Summary", "comparison_grid", "draw_scaling", "markdown_report", "shared_grid", "summaries", "summary_grid"]
 
 EXACT, AGGREGATED, BINARIES = "Scenario", "MIQCP + binaries + rows (SCIP)", "MIQCP + binaries (SCIP)"
 LITERAL, GUROBI, PINBALL = "MIQCP + 1'lambda = 1 (SCIP)", "MIQCP + 1'lambda = 1 (Gurobi)", "Pinball"

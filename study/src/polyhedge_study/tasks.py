@@ -82,11 +82,7 @@ class Task:
 
 
 def synthetic_task(
-    seed: int,
-    objective: str = "linear",
-    *,
-    n_outcomes: int = 2,
-    sizes: Sequence[int] = SYNTHETIC_SIZES,
+    seed: int, objective: str = "linear", *, n_outcomes: int = 2, sizes: Sequence[int] = SYNTHETIC_SIZES
 ) -> Task:
     """One of the paper's synthetic tasks with a fresh draw of all its data.
 

@@ -116,11 +116,7 @@ def _has_no_solution(error: BaseException | None) -> bool:
 
 
 app = typer.Typer(
-    cls=_Commands,
-    no_args_is_help=True,
-    add_completion=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    cls=_Commands, no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False, rich_markup_mode="rich"
 )
 
 
@@ -133,8 +129,7 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and stop."),
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and stop.")
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:

@@ -166,11 +166,7 @@ def fit(
     table.check_columns(aside)
     named = None if features is None else names_in(features)
     schema, notes = choose_columns(
-        table,
-        names,
-        features=named,
-        categorical=names_in(categorical),
-        set_aside=[*aside, *columns_in(sources)],
+        table, names, features=named, categorical=names_in(categorical), set_aside=[*aside, *columns_in(sources)]
     )
     kinds = [column.name for column in schema.features if column.kind == "category" and not column.source]
     calibrator = None if calibration is None else calibrator_named(calibration)

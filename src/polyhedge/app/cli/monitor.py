@@ -266,8 +266,7 @@ def backtest(
         str | None, typer.Option(help="Column with the time; by default that of the fit, else rows are in time order.")
     ] = None,
     start: Annotated[
-        str | None,
-        typer.Option(help="Row or time of the first period; by default after half of the rows."),
+        str | None, typer.Option(help="Row or time of the first period; by default after half of the rows.")
     ] = None,
     between: Annotated[str, typer.Option(help="Before each period: none, refresh or fit.")] = "none",
     out: Annotated[Path | None, typer.Option(help="Page to write: coverage, bounds and costs over time.")] = None,

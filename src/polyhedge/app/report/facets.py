@@ -33,11 +33,7 @@ _NO_OTHER = (
 
 
 def facets_in_words(
-    decider: RobustDecider,
-    X: Any,
-    *,
-    parameters: Mapping[Any, Any] | None = None,
-    labels: Any = None,
+    decider: RobustDecider, X: Any, *, parameters: Mapping[Any, Any] | None = None, labels: Any = None
 ) -> tuple[str, ...]:
     """The facets that are tight at worst outcomes most often, one sentence each; for a round set, its reach.
 

@@ -58,11 +58,7 @@ def observed_blocks(decider: RobustDecider, seen: Observed) -> list[Block]:
         blocks.append(
             Text(f"Rows of one group are near-copies: of one row of each of {one.n} groups, {percent(one)} {kept}.")
         )
-    return [
-        *blocks,
-        frame_table("Realised cost on held-out rows", frame, note),
-        *bound_picture(rows),
-    ]
+    return [*blocks, frame_table("Realised cost on held-out rows", frame, note), *bound_picture(rows)]
 
 
 # In short

@@ -58,11 +58,7 @@ def set_pictures(decider: RobustDecider, X: Any, Y: Array, parameters: Mapping[A
             f"The set around a prediction and {len(Y)} held-out outcomes, each less its prediction{over}. Arrows show "
             "which way outcomes cost more: there the set is tight. It may be wide open where outcomes cannot hurt."
         )
-        return draw(
-            lambda ax: residual_set(decider, X, Y, parameters=parameters, ax=ax),
-            caption,
-            (9.0, 5.4),
-        )
+        return draw(lambda ax: residual_set(decider, X, Y, parameters=parameters, ax=ax), caption, (9.0, 5.4))
     residuals, names = decider.residuals(X, Y), decider.problem_.outcome_names
     chosen = most_uncertain(residuals, Y, 3)
     sets, directions = {"the set": (decider.set_, decider.model_.set_radius)}, cost_directions(decider, X, parameters)
@@ -70,13 +66,7 @@ def set_pictures(decider: RobustDecider, X: Any, Y: Array, parameters: Mapping[A
     for pair in list(combinations(chosen, 2))[:_MOST_PAIRS]:
         pictures += draw(
             lambda ax, pair=pair: sets_over_residuals(
-                sets,
-                residuals,
-                pair=pair,
-                outcome_names=names,
-                directions=directions,
-                unit=unit_of(decider),
-                ax=ax,
+                sets, residuals, pair=pair, outcome_names=names, directions=directions, unit=unit_of(decider), ax=ax
             ),
             f"The shadow of the set on {names[pair[0]]} and {names[pair[1]]}, over held-out residuals{over}.",
             (5.0, 4.6),

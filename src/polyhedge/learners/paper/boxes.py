@@ -133,11 +133,7 @@ class MinVolume(RotatedBoxGrid):
 
 
 def _best_box(
-    settings: RotatedBoxGrid,
-    samples: Samples,
-    criterion: Callable[[Polyhedron], float],
-    name: str,
-    random_state: Any,
+    settings: RotatedBoxGrid, samples: Samples, criterion: Callable[[Polyhedron], float], name: str, random_state: Any
 ) -> LearnResult:
     """The box with the least criterion at the learning radius."""
     began, limit = time.perf_counter(), settings.time_limit

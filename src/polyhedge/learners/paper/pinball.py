@@ -260,11 +260,7 @@ class SurrogateGradient(NamedTuple):
 
 
 def surrogate_gradient(
-    samples: Samples,
-    state: PinballState,
-    batch: Indices,
-    penalty: float,
-    far: tuple[Array, Array],
+    samples: Samples, state: PinballState, batch: Indices, penalty: float, far: tuple[Array, Array]
 ) -> SurrogateGradient:
     r"""The surrogate on a minibatch B, and its subgradient in facets, radius and decisions by the envelope theorem.
 

@@ -80,11 +80,7 @@ class BatchDecisions:
 
 
 def decide_in_batch(
-    counterpart: Counterpart,
-    centers: Array,
-    *,
-    n_jobs: int | None = None,
-    progress: Progress | None = None,
+    counterpart: Counterpart, centers: Array, *, n_jobs: int | None = None, progress: Progress | None = None
 ) -> BatchDecisions:
     """What critical regions can prove; all contexts stay open where they do not apply or are fewer than worth it."""
     engine = None

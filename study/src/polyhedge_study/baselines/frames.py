@@ -61,10 +61,7 @@ def worst_case_costs(problem: DecisionProblem, frame: Frame, radii: Array, cente
     shape = frame.as_polyhedron()
     if has_segment(problem):
         decisions = decide_each(
-            problem,
-            lambda V: radii[:, None] * frame.maximisers(V),
-            lambda i: (shape, float(radii[i])),
-            centers,
+            problem, lambda V: radii[:, None] * frame.maximisers(V), lambda i: (shape, float(radii[i])), centers
         )
         return decisions.cost_bound
     costs = np.empty(len(centers))

@@ -23,13 +23,7 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.sets import Volume
 from polyhedge_study.baselines.fitted import Fitted, fit_predictor
 from polyhedge_study.baselines.picnn_loss import LOSSES, Envelopes, joined, loss, planar_envelopes
-from polyhedge_study.baselines.picnn_network import (
-    Contacts,
-    Parameters,
-    initial_parameters,
-    make_step,
-    networks,
-)
+from polyhedge_study.baselines.picnn_network import Contacts, Parameters, initial_parameters, make_step, networks
 from polyhedge_study.baselines.picnn_programs import ByPrograms
 from polyhedge_study.hull_volume import hull_volume
 from polyhedge_study.inside import Array
@@ -53,13 +47,7 @@ _N_CANDIDATES = 20
 
 
 def picnn(
-    task: Task,
-    alpha: float,
-    seed: int,
-    *,
-    loss: str = "worst-case",
-    n_epochs: int = N_EPOCHS,
-    full_passes: bool = True,
+    task: Task, alpha: float, seed: int, *, loss: str = "worst-case", n_epochs: int = N_EPOCHS, full_passes: bool = True
 ) -> Measured:
     """Measure a PICNN trained on the "worst-case" or the "realised" cost; see `train` for the rest."""
     if loss not in LOSSES:

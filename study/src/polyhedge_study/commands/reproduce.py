@@ -107,12 +107,7 @@ def sensitivity(
     """
     from polyhedge_study.commands.tables import show
     from polyhedge_study.sensitivity import SWEEPS, SensitivitySettings, run_sensitivity, sensitivity_jobs
-    from polyhedge_study.sensitivity_report import (
-        draw_sensitivity,
-        sensitivity_grid,
-        sensitivity_report,
-        statements,
-    )
+    from polyhedge_study.sensitivity_report import draw_sensitivity, sensitivity_grid, sensitivity_report, statements
 
     settings = SensitivitySettings(task=task)
     with progress_bar() as report:
@@ -167,8 +162,7 @@ def theory(
 
 @reproduce.command()
 def motivation(
-    alpha: Annotated[float, typer.Option(help="Share of outcomes outside each set.")] = 0.15,
-    out: Out = Path("results"),
+    alpha: Annotated[float, typer.Option(help="Share of outcomes outside each set.")] = 0.15, out: Out = Path("results")
 ) -> None:
     """Three sets of equal coverage over the loss (the paper's first figure).
 

@@ -179,11 +179,7 @@ _EVEN = 0.08 * (5 * np.eye(5) - np.ones((5, 5)))
 _RISK = 0.1 * (0.5 * np.eye(20) + 0.5 / 20)
 _CASES = (
     FitCase(
-        "readme",
-        rows=_example,
-        n=1350,
-        n_fresh=138,
-        **_newsvendor([1, 1, 1], 160, over=[1, 2, 1.5], under=[2, 4, 4]),
+        "readme", rows=_example, n=1350, n_fresh=138, **_newsvendor([1, 1, 1], 160, over=[1, 2, 1.5], under=[2, 4, 4])
     ),
     *(
         FitCase(f"newsvendor-4-n{n}", rows=_arrays(demand, 4), n=n, **_newsvendor([1, 1, 1, 1], 56))

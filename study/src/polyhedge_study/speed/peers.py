@@ -42,10 +42,7 @@ class Peer:
     script: str
 
 
-PEERS = (
-    Peer("robbuffet", ("robbuffet",), "peer_robbuffet.txt"),
-    Peer("RSOME", ("rsome", "ecos"), "peer_rsome.txt"),
-)
+PEERS = (Peer("robbuffet", ("robbuffet",), "peer_robbuffet.txt"), Peer("RSOME", ("rsome", "ecos"), "peer_rsome.txt"))
 
 
 @dataclass(frozen=True)
