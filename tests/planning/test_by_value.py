@@ -10,7 +10,7 @@ import polyhedge as ph
 from polyhedge.planning import policies
 from polyhedge.planning.costs import MOST_KEPT, PlanningProblem
 from polyhedge.planning.policies import Rule, fit_planner
-from polyhedge.planning.residual_distributions import ResidualDistribution
+from polyhedge.planning.residual_distributions import Uniform
 from polyhedge.planning.risk import Risk
 from polyhedge.planning.selection import candidates
 from polyhedge.problems import DecisionProblem
@@ -19,7 +19,7 @@ from polyhedge.regions.family import Work
 RNG = np.random.default_rng(0)
 RESIDUALS, CENTERS = RNG.standard_t(4, size=(60, 2)), 5 + RNG.normal(size=(12, 2))
 PENALTIES = RNG.uniform(3, 9, size=(12, 2))
-DISTRIBUTION = ResidualDistribution("uniform", RESIDUALS)
+DISTRIBUTION = Uniform(RESIDUALS)
 
 
 def shop(penalty, *limits) -> DecisionProblem:

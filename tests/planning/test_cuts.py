@@ -12,7 +12,7 @@ from polyhedge.planning import DevelopmentRows, selection
 from polyhedge.planning.costs import PlanningProblem
 from polyhedge.planning.policies import Rule
 from polyhedge.planning.programs import _condensed, least_on_segment
-from polyhedge.planning.residual_distributions import ResidualDistribution, fit_distribution
+from polyhedge.planning.residual_distributions import Scaled, fit_distribution
 from polyhedge.planning.risk import Cuts, JointCost, Risk
 from polyhedge.planning.separable import separable_of
 from polyhedge.problems import DecisionProblem, newsvendor, simplex_newsvendor
@@ -36,7 +36,7 @@ def test_forests_that_predict_chance_are_shrunk_and_rules_on_them_scored_as_if_d
         is_uniform.append(fit_distribution("scaled", rows, 0).is_uniform)
         together = selection.Folds(problem, rows, rules, 0.8, 0).scored(rules)["scaled"]
         with monkeypatch.context() as patch:
-            patch.setattr(ResidualDistribution, "is_uniform", False)
+            patch.setattr(Scaled, "is_uniform", False)
             apart = selection.Folds(problem, rows, rules, 0.8, 0).scored(rules)["scaled"]
         for one, other in zip(together, apart, strict=True):
             np.testing.assert_allclose(one.planned, other.planned, rtol=0, atol=1e-9)

@@ -29,7 +29,7 @@ from polyhedge.planning import MarginPolicy, PolicyReport, fit_path, margin_path
 from polyhedge.planning.costs import PlanningProblem
 from polyhedge.planning.margins import MarginPlanner, fit_limits, fit_margins, limits_of
 from polyhedge.planning.report import Entry
-from polyhedge.planning.residual_distributions import DevelopmentRows, ResidualDistribution, fit_distribution
+from polyhedge.planning.residual_distributions import DevelopmentRows, Uniform, fit_distribution
 from polyhedge.planning.risk import JointCost, Risk
 from polyhedge.predictors.regressor import as_predictor
 from polyhedge.problems import DecisionProblem
@@ -269,7 +269,7 @@ def test_margins_of_coupled_sums_are_the_same_in_decimal_units() -> None:
             n_outcomes=3,
             uncertain_constraints=lambda z, u: [cp.sum(z / decision) >= cp.sum(u / outcome) - 6],
         )
-        distribution, X = ResidualDistribution("uniform", points * outcome), np.zeros((40, 1))
+        distribution, X = Uniform(points * outcome), np.zeros((40, 1))
         samples = DevelopmentRows(X, centers * outcome, centers * outcome, nothing, np.arange(40))
         planner = fit_margins(PlanningProblem(problem), distribution, 0.8, samples, 0)
         contexts, scales = planner.contexts(X, centers * outcome, nothing)

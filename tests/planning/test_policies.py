@@ -18,7 +18,7 @@ from polyhedge.planning.costs import PlanningProblem
 from polyhedge.planning.policies import Rule, fit_planner
 from polyhedge.planning.programs import least_by_programs
 from polyhedge.planning.report import Entry
-from polyhedge.planning.residual_distributions import ResidualDistribution, fit_distribution
+from polyhedge.planning.residual_distributions import Uniform, fit_distribution
 from polyhedge.planning.risk import JointCost, Risk
 from polyhedge.planning.selection import Scored, penalized, resampled
 from polyhedge.planning.separable import Separable
@@ -74,7 +74,7 @@ def least_risk(problem: DecisionProblem, points: np.ndarray, level: float) -> fl
 )
 def test_rule_decides_with_the_least_risk(problem, level):
     d, rng = problem.n_outcomes, np.random.default_rng(1)
-    distribution = ResidualDistribution("uniform", rng.standard_normal((13, d)) * [1.0, 0.5, 0.8][:d])
+    distribution = Uniform(rng.standard_normal((13, d)) * [1.0, 0.5, 0.8][:d])
     centers, nothing = rng.standard_normal((4, d)), np.zeros((4, 0))
     seen = PlanningProblem(problem)
     z = fit_planner(seen, Rule("uniform", Risk(level)), distribution, np.zeros((4, 1)), centers, nothing)(
@@ -91,7 +91,7 @@ def test_rule_decides_with_the_least_risk(problem, level):
 def test_newsvendor_without_coupling_orders_its_quantile(attributes):
     problem, distribution = (
         free_newsvendor(2, **attributes),
-        ResidualDistribution("uniform", np.array([[-4.0], [-1.0], [0.0], [1.0], [3.0]]) * [1, 2]),
+        Uniform(np.array([[-4.0], [-1.0], [0.0], [1.0], [3.0]]) * [1, 2]),
     )
     centers, nothing = np.array([[10.0, 20.0], [30.0, 12.0]]), np.zeros((2, 0))
     planner = fit_planner(PlanningProblem(problem), Rule("uniform"), distribution, np.zeros((2, 1)), centers, nothing)
@@ -115,11 +115,7 @@ SEPARABLE = {
 @pytest.mark.parametrize("name", SEPARABLE)
 def test_separable_costs_are_planned_by_sorted_residuals(name):
     problem, rng = SEPARABLE[name], np.random.default_rng(2)
-    distribution, centers, nothing = (
-        ResidualDistribution("uniform", rng.normal(size=(17, 3))),
-        rng.uniform(size=(5, 3)),
-        np.zeros((5, 0)),
-    )
+    distribution, centers, nothing = (Uniform(rng.normal(size=(17, 3))), rng.uniform(size=(5, 3)), np.zeros((5, 0)))
     seen, X = PlanningProblem(problem), np.zeros((5, 1))
     assert seen.separable is not None
     z = fit_planner(seen, Rule("uniform"), distribution, X, centers, nothing)(X, centers, nothing)
@@ -144,7 +140,7 @@ def test_separable_integers_are_those_of_the_least_mean_cost_of_all(seed):
     )
     seen, X, nothing = PlanningProblem(problem), np.zeros((6, 1)), np.zeros((6, 0))
     points, centers = rng.normal(size=(13, 3)), rng.uniform(0, 5, (6, 3))
-    distribution = ResidualDistribution("uniform", points)
+    distribution = Uniform(points)
     assert seen.separable is not None
     found = fit_planner(seen, Rule("uniform"), distribution, X, centers, nothing)(X, centers, nothing)
     assert (found == np.round(found)).all()
@@ -195,7 +191,7 @@ def test_terms_that_are_indifferent_share_alike_whatever_each_is_measured_in(see
 def test_tail_of_one_term_is_the_tail_of_the_cost():
     problem, rng = free_newsvendor(1), np.random.default_rng(3)
     points, center = rng.normal(size=(60, 1)), np.array([[3.0]])
-    distribution, X, nothing = ResidualDistribution("uniform", points), np.zeros((1, 1)), np.zeros((1, 0))
+    distribution, X, nothing = Uniform(points), np.zeros((1, 1)), np.zeros((1, 0))
     seen = PlanningProblem(problem)
     z = fit_planner(seen, Rule("uniform", Risk(0.7)), distribution, X, center, nothing)(X, center, nothing)
     costs = problem.evaluate(np.tile(z, (60, 1)), center + points)
@@ -212,7 +208,7 @@ def test_other_costs_are_not_taken_as_separable(problem):
 def test_walk_over_corners_ends_where_the_program_does():
     d, rng = 5, np.random.default_rng(4)
     problem, X, nothing = simplex_linear(np.zeros(d)), np.zeros((30, 1)), np.zeros((30, 0))
-    distribution, centers = ResidualDistribution("uniform", rng.standard_normal((40, d))), rng.standard_normal((30, d))
+    distribution, centers = Uniform(rng.standard_normal((40, d))), rng.standard_normal((30, d))
     planner = fit_planner(
         PlanningProblem(problem), Rule("uniform", Risk(0.7)), distribution, X[:15], centers[:15], nothing[:15]
     )
@@ -240,11 +236,7 @@ def test_decision_that_many_rows_share_is_costed_once_and_right():
 def test_conic_decisions_are_planned():
     z = cp.Variable(2)
     problem = DecisionProblem(decision=z, cost=lambda z, u: u @ z, constraints=[cp.norm(z) <= 1], n_outcomes=2)
-    distribution, centers, nothing = (
-        ResidualDistribution("uniform", np.array([[0.0, 0.0]])),
-        np.array([[3.0, 4.0]]),
-        np.zeros((1, 0)),
-    )
+    distribution, centers, nothing = (Uniform(np.array([[0.0, 0.0]])), np.array([[3.0, 4.0]]), np.zeros((1, 0)))
     planner = fit_planner(PlanningProblem(problem), Rule("uniform"), distribution, np.zeros((1, 1)), centers, nothing)
     assert np.allclose(planner(np.zeros((1, 1)), centers, nothing), [[-0.6, -0.8]], atol=1e-5)
 
@@ -491,10 +483,7 @@ def test_rows_with_parameters_of_their_own_are_planned_with_these():
         n_outcomes=2,
     )
     rng = np.random.default_rng(0)
-    distribution, centers = (
-        ResidualDistribution("uniform", rng.uniform(-1, 1, size=(9, 2))),
-        rng.uniform(1, 3, size=(4, 2)),
-    )
+    distribution, centers = (Uniform(rng.uniform(-1, 1, size=(9, 2))), rng.uniform(1, 3, size=(4, 2)))
     values = np.hstack([rng.uniform(1, 2, size=(4, 2)), rng.uniform(1, 6, size=(4, 1))])
     planner = fit_planner(PlanningProblem(problem), Rule("uniform"), distribution, np.zeros((4, 1)), centers, values)
     found = planner(np.zeros((4, 1)), centers, values)
@@ -543,10 +532,7 @@ def budget_problem(name: str) -> DecisionProblem:
 @pytest.mark.parametrize("is_scored", [True, False])
 def test_where_outcomes_have_their_zero_changes_no_policy_under_a_budget(name: str, is_scored: bool) -> None:
     rng = np.random.default_rng(5)
-    seen, distribution = (
-        PlanningProblem(budget_problem(name)),
-        ResidualDistribution("uniform", rng.normal(size=(60, 4))),
-    )
+    seen, distribution = (PlanningProblem(budget_problem(name)), Uniform(rng.normal(size=(60, 4))))
     X, nothing, centers = np.zeros((25, 1)), np.zeros((25, 0)), np.round(rng.normal(size=(25, 4)), 6)
     rule = Rule("uniform", Risk(0.8))
 
@@ -580,7 +566,7 @@ def test_policies_of_coupled_sums_are_the_same_in_decimal_units_and_wherever_out
         )
         seen, distribution = (
             PlanningProblem(problem),
-            None if rule.distribution is None else ResidualDistribution("uniform", points * outcome),
+            None if rule.distribution is None else Uniform(points * outcome),
         )
         there = (centers + shift) * outcome
         found = fit_planner(seen, rule, distribution, X, there, nothing, is_scored=is_scored)(X, there, nothing)
@@ -605,7 +591,7 @@ def test_equally_good_decisions_without_end_are_no_reason_to_have_none(level):
     )
     points, centers = 0.3 * rng.normal(size=(30, 2)), 2 + rng.normal(size=(6, 2))
     X, nothing, rule = np.zeros((6, 1)), np.zeros((6, 0)), Rule("uniform", Risk(level))
-    planner = fit_planner(PlanningProblem(problem), rule, ResidualDistribution("uniform", points), X, centers, nothing)
+    planner = fit_planner(PlanningProblem(problem), rule, Uniform(points), X, centers, nothing)
     found, is_best = planner.proven(X, centers, nothing)
     risky = JointCost(planner.problem.joint, points, sums_tails=True)
     risk = sum(part for part, _ in risky.cuts(found, centers, np.ones(6), rule.risk))

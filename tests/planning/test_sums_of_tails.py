@@ -9,7 +9,7 @@ import pytest
 from polyhedge.planning.costs import PlanningProblem
 from polyhedge.planning.policies import Rule, fit_planner
 from polyhedge.planning.programs import with_cuts
-from polyhedge.planning.residual_distributions import ResidualDistribution
+from polyhedge.planning.residual_distributions import Uniform
 from polyhedge.planning.risk import Risk
 from polyhedge.planning.selection import candidates
 from polyhedge.problems import DecisionProblem
@@ -73,7 +73,7 @@ def least_sum(u, level: float) -> float:
 @pytest.mark.parametrize("level", [0.0, 0.5, 0.9])
 def test_sum_of_tails_is_as_low_as_all_residuals_in_one_program_make_it(level):
     residuals, centers, nothing = sample(3)
-    problem, distribution = shop(), ResidualDistribution("uniform", residuals)
+    problem, distribution = shop(), Uniform(residuals)
     planner = fit_planner(
         PlanningProblem(problem), Rule("uniform", Risk(level)), distribution, centers, centers, nothing
     )

@@ -8,16 +8,18 @@ from fnmatch import fnmatch
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from test_house import ORDER
 
 import polyhedge as ph
+from polyhedge.planning.residual_distributions import DISTRIBUTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 PAPER = re.findall(r"^\| (.+?) \| ((?:src|study)/\S+) \| (.+?) \|$", TEXT, re.MULTILINE)
-PARTS = re.findall(r"^\*\*A (\w+)\*\*(.*?)(?=^\*\*A \w+\*\*|^## )", TEXT, re.MULTILINE | re.DOTALL)
+PARTS = re.findall(r"^\*\*A ([\w ]+)\*\*(.*?)(?=^\*\*A [\w ]+\*\*|^## )", TEXT, re.MULTILINE | re.DOTALL)
 # What is explained in several steps is one example.
 EXAMPLES = [
     (what, "\n".join(re.findall(r"^```python\n(.*?)^```", part, re.MULTILINE | re.DOTALL))) for what, part in PARTS
@@ -66,9 +68,12 @@ def run(what: str, code: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]
     """What an example leaves behind, by name."""
     module = ModuleType("example")
     monkeypatch.setitem(sys.modules, "example", module)  # dataclasses look for their module there
-    exec(compile(code, f"CONTRIBUTING.md, a {what}", "exec"), vars(module))
+    with patch.dict(DISTRIBUTIONS):  # later tests do not try the distribution of an example
+        exec(compile(code, f"CONTRIBUTING.md, a {what}", "exec"), vars(module))
     return vars(module)
 
 
 def test_there_is_an_example_of_everything_that_can_be_added() -> None:
-    assert [what for what, _ in EXAMPLES] == ["shape", "learner", "calibrator", "policy", "problem"]
+    assert [what for what, _ in EXAMPLES] == [
+        *("shape", "learner", "calibrator", "policy", "residual distribution", "problem")
+    ]

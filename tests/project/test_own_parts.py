@@ -6,11 +6,16 @@ that are true of it, and refused with an error that names it.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest.mock import patch
 
+import cvxpy as cp
 import numpy as np
 import pytest
 
@@ -21,9 +26,10 @@ from polyhedge.data import Split
 from polyhedge.diagnostics import diagnostics_of_radii
 from polyhedge.model import Record, calibrated_radii, fitted_model, promise_of
 from polyhedge.monitoring.alarm import alarm_for
+from polyhedge.planning import margin_path
 from polyhedge.planning.costs import PlanningProblem
 from polyhedge.planning.policies import Rule, fit_planner
-from polyhedge.planning.residual_distributions import DevelopmentRows, ResidualDistribution, fit_distribution
+from polyhedge.planning.residual_distributions import DISTRIBUTIONS, DevelopmentRows, Scaled, fit_distribution
 from polyhedge.planning.risk import Risk
 from polyhedge.predictors.regressor import as_predictor
 from polyhedge.regions import CostGuard, LearnedSet, PlannedDecisions, RegionFamily, SetPolicy
@@ -122,12 +128,70 @@ class TestFiles:
         assert not list(tmp_path.iterdir())
 
 
-class LargerDistribution(ResidualDistribution):
+class LargerDistribution(Scaled):
     """Residuals of twice the size, which its state does not tell."""
 
     def at(self, *given: Any) -> Any:
         centers, spreads = super().at(*given)
         return centers, 2 * spreads
+
+
+NARROW = """
+from dataclasses import dataclass
+import numpy as np
+from polyhedge.planning import ResidualDistribution, residual_distribution
+
+@residual_distribution("by side")
+@dataclass(frozen=True, eq=False)
+class BySide(ResidualDistribution):
+    spreads: tuple[float, float]
+
+    @classmethod
+    def fit(cls, rows, seed):
+        residuals, is_right = rows.outcomes - rows.centers, np.asarray(rows.X)[:, 0] > 0
+        spreads = tuple(float(residuals[is_right == side].std()) for side in (False, True))
+        return cls(residuals / np.where(is_right, spreads[1], spreads[0])[:, None], spreads)
+
+    def at(self, X, centers):
+        return centers, np.where(np.asarray(X)[:, 0] > 0, self.spreads[1], self.spreads[0])
+"""
+"""A residual distribution of one's own, in a file of its own: residuals are larger on one side."""
+
+
+class TestResidualDistributions:
+    """A distribution in one file is tried by the selection, held by model files, and refitted like any other."""
+
+    @pytest.fixture
+    def by_side(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        (tmp_path / "by_side.py").write_text(NARROW, encoding="utf-8")
+        monkeypatch.syspath_prepend(tmp_path)
+        with patch.dict(DISTRIBUTIONS):
+            import_module("by_side")
+            yield
+        del sys.modules["by_side"]
+
+    @pytest.mark.parametrize("has_limit", [False, True], ids=["guard", "margins"])
+    @pytest.mark.usefixtures("by_side")
+    def test_the_one_that_fits_wins_and_decides_the_same_from_a_file(
+        self, has_limit: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(margin_path, "helpful_distributions", lambda rows, seed: ("by side",))
+        rng = np.random.default_rng(0)
+        X = rng.uniform(-1, 1, size=(300, 1))
+        Y = 10 + X + np.where(X > 0, 2.0, 0.2) * rng.standard_normal((300, 1))
+        problem = ph.DecisionProblem(
+            decision=cp.Variable(1, nonneg=True),
+            cost=lambda z, u: cp.sum(cp.pos(z - u)) + 3 * cp.sum(cp.pos(u - z)),
+            constraints=[],
+            uncertain_constraints=(lambda z, u: [z >= 0.5 * u]) if has_limit else None,
+            n_outcomes=1,
+        )
+        decider = ph.RobustDecider(problem, "linear", guarantee="cost", random_state=0).fit(X, Y)
+        assert "by side" in repr(decider.model_.family.report)  # which names the chosen rules alone
+        decider.save(tmp_path / "model.polyhedge")
+        again, expected = ph.load(tmp_path / "model.polyhedge").decide(X[:40]), decider.decide(X[:40])
+        np.testing.assert_array_equal(again.flat, expected.flat)
+        np.testing.assert_array_equal(again.cost_bound, expected.cost_bound)
 
 
 def with_rule(decider: ph.RobustDecider, change: str) -> ph.RobustDecider:

@@ -22,7 +22,7 @@ from polyhedge.planning import PolicyReport, ScenarioPolicy
 from polyhedge.planning.costs import PlanningProblem
 from polyhedge.planning.policies import Rule, fit_planner
 from polyhedge.planning.report import Entry
-from polyhedge.planning.residual_distributions import ResidualDistribution
+from polyhedge.planning.residual_distributions import Uniform
 from polyhedge.regions import LearnedSet, SetPolicy
 from polyhedge.regions.cost_guard import GuardRegions
 from polyhedge.robust import decide
@@ -364,7 +364,7 @@ def plan_of(problem: ph.DecisionProblem, is_robust: bool) -> Any:
     if is_robust:
         predictor = ph.predictors.as_predictor("precomputed", 3)
         return SetPolicy(LearnedSet(problem, predictor, HULL), 0.1)
-    distribution, seen = ResidualDistribution("uniform", MANY[:9]), PlanningProblem(problem)
+    distribution, seen = Uniform(MANY[:9]), PlanningProblem(problem)
     planner = fit_planner(seen, Rule("uniform"), distribution, MANY[:5], MANY[:5], np.zeros((5, 0)))
     report = PolicyReport((Entry("mean", 0.0, 0.0, 1.0),), 0.1, 0.5, 5)
     return ScenarioPolicy(problem, (planner,), (1.0,), distribution, 0.8, report)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from polyhedge.planning.margin_path import MarginPolicy, fit_path
     from polyhedge.planning.policies import ScenarioPolicy
     from polyhedge.planning.report import PolicyReport
-    from polyhedge.planning.residual_distributions import DevelopmentRows, ResidualDistribution
+    from polyhedge.planning.residual_distributions import DevelopmentRows, ResidualDistribution, residual_distribution
     from polyhedge.planning.selection import fit_policy
     from polyhedge.planning.ties import LeastMean
     from polyhedge.planning.user_policy import UserPolicy
@@ -27,4 +27,5 @@ __all__ = [
     "UserPolicy",
     "fit_path",
     "fit_policy",
+    "residual_distribution",
 ]

@@ -324,5 +324,5 @@ def _best(entries: Sequence[_Tried], alpha: float, caution: float) -> _Tried:
         return replace(entries[0], margin=max(e.margin for e in entries))
     premium = max(known[0].bound(alpha) - known[0].cost(), 0.0)
     step = COMPLEXITY_PENALTY / np.sqrt(len(known[0].needed)) * premium
-    figures = np.array([e.figure(alpha, caution) + step * DISTRIBUTIONS.index(e.distribution) for e in known])
+    figures = np.array([e.figure(alpha, caution) + step * DISTRIBUTIONS[e.distribution].complexity for e in known])
     return known[first_least(figures, SELECTION_TIE * float(np.nanstd(known[0].realised)))]

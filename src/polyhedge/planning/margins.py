@@ -30,7 +30,6 @@ from polyhedge.planning.residual_distributions import (
     MOST_POINTS,
     DevelopmentRows,
     ResidualDistribution,
-    fit_center,
     fit_spread,
     padded,
     within,
@@ -216,9 +215,9 @@ def fit_limits(
     The residual of a constraint is taken at the best decision of a usual outcome.
     """
     totals = limits_of(problem)
-    if distribution.spread is None:
+    if not distribution.complexity:
         return None, [distribution.points - distribution.points.mean(axis=0)] * len(totals)
-    residuals = fit_center(distribution.name, rows, seed)[0]
+    residuals = distribution.residuals(rows, seed)
     usual = np.median(np.hstack([rows.outcomes, rows.values]), axis=0)[None]
     z = np.nan_to_num(decide_knowing(problem, usual[:, : problem.n_outcomes], usual[:, problem.n_outcomes :])[0])
     at = [np.hstack([outcomes, rows.values]) for outcomes in (rows.outcomes, rows.outcomes - residuals)]

@@ -14,9 +14,9 @@ Calibration rows take no part: a distribution shapes the policy whose cost they 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
@@ -26,10 +26,9 @@ from polyhedge.data import take_rows
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.predictors.trees import Forest
 
-DISTRIBUTIONS = ("uniform", "scaled", "corrected")
-"""Names of the distributions, from simple to complex."""
 MOST_POINTS = 3000
 """Residuals that a distribution keeps at most, evenly chosen: every row needs all of them, and files store them."""
+_Class = TypeVar("_Class", bound="ResidualDistribution")
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,34 +71,48 @@ class DevelopmentRows:
         return [(np.flatnonzero(self.blocks == k), np.flatnonzero(self.blocks < k)) for k in numbers[1:]]
 
 
-@stored("residual distribution")
 @dataclass(frozen=True, eq=False)
 class ResidualDistribution:
-    """Scenarios f(x) + m(x) + s(x) e_i of the outcome at x, all equally likely.
+    """Scenarios f(x) + m(x) + s(x) e_i of the outcome at x, all equally likely: the base class of distributions.
+
+    A distribution of your own is a frozen dataclass that inherits this class, is registered with
+    `@residual_distribution("name")` and defines `fit` and `at`. The selection then compares it with the others, and
+    model files hold it.
 
     Attributes
     ----------
-    name : one of `DISTRIBUTIONS`.
-    points : (n, d) the e_i.
-    spread, center : forests of s and m; None for 1 and 0.
+    points : (n, d) the e_i; a scenario that is twice as likely as others stands there twice.
+    name : what reports, files and rules call it.
+    complexity : how many models of residuals it fits: each has to save a penalty. 0 if s(x) is 1 and m(x) is 0.
+    moves_centers : whether m(x) is not 0, so that it is worth trying where the cost is known by its formula alone.
     """
 
-    name: str
     points: Array
-    spread: Forest | None = None
-    center: Forest | None = None
+    name: ClassVar[str] = ""
+    complexity: ClassVar[int] = 1
+    moves_centers: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.points.ndim != 2 or not self.points.size:
             raise ValueError("A residual distribution must have at least one residual, a row each.")
-        for forest, n_outputs in ((self.spread, 1), (self.center, self.points.shape[1])):
-            if forest is not None and not forest.fits(self.points.shape[1], n_outputs):
-                raise ValueError("A forest of a residual distribution must look at the prediction of each outcome.")
+
+    @classmethod
+    def fit(cls, rows: DevelopmentRows, seed: int) -> Self:
+        """The distribution of development rows; of many points an even choice is kept."""
+        raise NotImplementedError(f"{cls.__name__} must define fit(rows, seed).")
+
+    @classmethod
+    def may_help(cls, rows: DevelopmentRows, seed: int) -> bool:
+        """Whether the selection tries it on these rows."""
+        return True
 
     def at(self, X: Any, centers: Array) -> tuple[Array, Array]:
-        """Centres f + m (N, d) and spreads s (N,) at rows with predictions `centers` (N, d)."""
-        scales = np.ones(len(centers)) if self.spread is None else within(self.spread(X, centers))[:, 0]
-        return centers if self.center is None else centers + self.center(X, centers), scales
+        """Centres f + m (N, d) and spreads s > 0 (N,) at rows with predictions `centers` (N, d), row by row."""
+        return centers, np.ones(len(centers))
+
+    def residuals(self, rows: DevelopmentRows, seed: int) -> Array:
+        """Outcomes minus centres (n, d) of the rows that it was fitted on, by models that had not seen the row."""
+        return rows.outcomes - self.at(rows.X, rows.centers)[0]
 
     def outcomes(self, X: Any, centers: Array) -> Iterator[Array]:
         """Row by row the scenarios (n, d)."""
@@ -108,8 +121,100 @@ class ResidualDistribution:
 
     @property
     def is_uniform(self) -> bool:
+        """Whether it has the same scenarios as the uniform distribution, so that its rules need not be tried."""
+        return False
+
+
+DISTRIBUTIONS: dict[str, type[ResidualDistribution]] = {}
+"""The distributions that the selection compares, by their names, in the order in which they were registered."""
+
+
+def residual_distribution(name: str) -> Callable[[type[_Class]], type[_Class]]:
+    """Register a subclass of `ResidualDistribution`: the selection tries it, and model files hold it."""
+
+    def register(cls: type[_Class]) -> type[_Class]:
+        cls.name = name
+        DISTRIBUTIONS[name] = cls
+        return stored(f"{name} residuals")(cls)
+
+    return register
+
+
+@residual_distribution("uniform")
+@dataclass(frozen=True, eq=False)
+class Uniform(ResidualDistribution):
+    """Residuals as they are: m = 0 and s = 1."""
+
+    complexity: ClassVar[int] = 0
+    is_uniform: ClassVar[bool] = True
+
+    @classmethod
+    def fit(cls, rows: DevelopmentRows, seed: int) -> Self:
+        """All residuals."""
+        return cls(rows.outcomes - rows.centers)
+
+
+@residual_distribution("scaled")
+@dataclass(frozen=True, eq=False)
+class Scaled(ResidualDistribution):
+    """Residuals over their predicted sizes: m = 0, and s is the forest `spread`."""
+
+    spread: Forest
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_forest(self.spread, self.points.shape[1], 1)
+
+    @classmethod
+    def fit(cls, rows: DevelopmentRows, seed: int) -> Self:
+        """The forest of the sizes of the residuals."""
+        return cls(*_scaled(rows, rows.outcomes - rows.centers, seed))
+
+    def at(self, X: Any, centers: Array) -> tuple[Array, Array]:
+        """Predictions (N, d) and predicted sizes (N,)."""
+        return centers, within(self.spread(X, centers))[:, 0]
+
+    @property
+    def is_uniform(self) -> bool:
         """Whether the spread is 1 at every row: a forest that predicts chance is shrunk to that."""
-        return self.spread is None or bool((self.spread.value == 1).all())
+        return bool((self.spread.value == 1).all())
+
+
+@residual_distribution("corrected")
+@dataclass(frozen=True, eq=False)
+class Corrected(ResidualDistribution):
+    """Residuals of a corrected prediction: m is the forest `center` of residuals, s the forest `spread` of the rest."""
+
+    spread: Forest
+    center: Forest
+    complexity: ClassVar[int] = 2
+    moves_centers: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_forest(self.spread, self.points.shape[1], 1)
+        _check_forest(self.center, self.points.shape[1], self.points.shape[1])
+
+    @classmethod
+    def fit(cls, rows: DevelopmentRows, seed: int) -> Self:
+        """The forest of the residuals, and the forest of the sizes of what it leaves out of bag."""
+        center, predicted = _center(rows, seed)
+        return cls(*_scaled(rows, rows.outcomes - rows.centers - predicted, seed), center)
+
+    @classmethod
+    def may_help(cls, rows: DevelopmentRows, seed: int) -> bool:
+        """Whether its centre explains 5 % of the variance of an outcome's residuals out of bag."""
+        residuals = rows.outcomes - rows.centers
+        total, left = (part.var(axis=0) for part in (residuals, residuals - _center(rows, seed)[1]))
+        return bool((left < 0.95 * total).any())
+
+    def at(self, X: Any, centers: Array) -> tuple[Array, Array]:
+        """Corrected predictions (N, d) and predicted sizes (N,)."""
+        return centers + self.center(X, centers), within(self.spread(X, centers))[:, 0]
+
+    def residuals(self, rows: DevelopmentRows, seed: int) -> Array:
+        """What the forest leaves of the residuals (n, d) out of bag."""
+        return rows.outcomes - rows.centers - _center(rows, seed)[1]
 
 
 def padded(points: Array, n_values: int) -> Array:
@@ -119,21 +224,8 @@ def padded(points: Array, n_values: int) -> Array:
 
 def fit_distribution(name: str, rows: DevelopmentRows, seed: int) -> ResidualDistribution:
     """The distribution of this name from development rows."""
-    residuals, center = fit_center(name, rows, seed)
-    spread = None
-    if name != "uniform":
-        spread, sizes = fit_spread(rows, _sizes(residuals)[:, None], seed)
-        residuals = residuals / sizes
-    return ResidualDistribution(name, residuals[evenly_chosen(len(residuals), MOST_POINTS)], spread, center)
-
-
-def fit_center(name: str, rows: DevelopmentRows, seed: int) -> tuple[Array, Forest | None]:
-    """Residuals (n, d) from the centre of the distribution of this name, out of bag, and the forest of that centre."""
-    residuals = rows.outcomes - rows.centers
-    if name != "corrected":
-        return residuals, None
-    center, predicted = _center(rows, seed)
-    return residuals - predicted, center
+    fitted = DISTRIBUTIONS[name].fit(rows, seed)
+    return replace(fitted, points=fitted.points[evenly_chosen(len(fitted.points), MOST_POINTS)])
 
 
 def fit_spread(rows: DevelopmentRows, sizes: Array, seed: int) -> tuple[Forest, Array]:
@@ -145,12 +237,19 @@ def fit_spread(rows: DevelopmentRows, sizes: Array, seed: int) -> tuple[Forest, 
 
 
 def helpful_distributions(rows: DevelopmentRows, seed: int) -> tuple[str, ...]:
-    """Names of the distributions to compare: corrected only if its centre explains 5 % of the variance of an outcome's
-    residuals out of bag, as for a biased predictor.
-    """
-    residuals = rows.outcomes - rows.centers
-    total, left = (part.var(axis=0) for part in (residuals, residuals - _center(rows, seed)[1]))
-    return DISTRIBUTIONS if (left < 0.95 * total).any() else DISTRIBUTIONS[:2]
+    """Names of the distributions to compare on these rows."""
+    return tuple(name for name, one in DISTRIBUTIONS.items() if one.may_help(rows, seed))
+
+
+def _scaled(rows: DevelopmentRows, residuals: Array, seed: int) -> tuple[Array, Forest]:
+    """Residuals (n, d) over their predicted sizes, out of bag, and the forest of these sizes."""
+    spread, sizes = fit_spread(rows, _sizes(residuals)[:, None], seed)
+    return residuals / sizes, spread
+
+
+def _check_forest(forest: Forest, n_outcomes: int, n_outputs: int) -> None:
+    if not forest.fits(n_outcomes, n_outputs):
+        raise ValueError("A forest of a residual distribution must look at the prediction of each outcome.")
 
 
 def _center(rows: DevelopmentRows, seed: int) -> tuple[Forest, Array]:

@@ -98,14 +98,14 @@ def _winners(
 
 
 def _best_planned(scored: Mapping[str, list[Scored]], alpha: float, caution: float) -> tuple[str, list[Scored]]:
-    """The distribution that plans the cost, with its entries: scaled, unless corrected has a lower least score."""
+    """The distribution that plans the cost, with its entries: scaled, unless another has a lower least score."""
     scores = {name: penalized(entries, alpha, caution).min() for name, entries in scored.items()}
-    name = "corrected" if scores.get("corrected", np.inf) < scores["scaled"] else "scaled"
+    name = min(scores, key=lambda name: scores[name])
     return name, scored[name]
 
 
 def candidates(
-    problem: PlanningProblem, alpha: float, values: Iterable[Array] = (), names: Sequence[str] = DISTRIBUTIONS[:2]
+    problem: PlanningProblem, alpha: float, values: Iterable[Array] = (), names: Sequence[str] = ("uniform", "scaled")
 ) -> list[Rule]:
     """Rules from simple to complex, if parameters of rows have values such as these, each (t,).
 
@@ -120,7 +120,7 @@ def candidates(
         is_summed = problem.is_by_value and any(problem.at_value(value).has_maxima for value in values)
         levels = [0.0, 0.5, 0.7]
         if not is_summed:
-            return [Rule(), *(Rule(name) for name in names if name == "corrected")]
+            return [Rule(), *(Rule(name) for name in names if DISTRIBUTIONS[name].moves_centers)]
     elif problem.is_coupled_sum:
         levels = [0.0] if problem.is_costly or problem.is_bent else levels[:3]
     elif problem.is_costly and problem.joint.groups:
@@ -167,17 +167,19 @@ def _mean(costs: Array) -> float:
 class Folds:
     """The folds of development rows, on which rules are scored by the distributions of the other folds.
 
-    The cost is planned by the scaled distribution, or by the corrected one. Decisions are kept, so that rules can be
-    scored on some folds first.
+    The cost is planned by the scaled distribution, or by another whose scenarios differ from row to row. Decisions are
+    kept, so that rules can be scored on some folds first.
     """
 
     def __init__(
         self, problem: PlanningProblem, samples: DevelopmentRows, rules: Sequence[Rule], level: float, seed: int
     ) -> None:
         self.problem, self.level = problem, level
-        self.planned_by = ["scaled", *{"corrected"}.intersection(rule.distribution or "" for rule in rules)]
+        own = {"uniform", "scaled", *(rule.distribution for rule in rules)}
+        tried = [name for name in DISTRIBUTIONS if name in own]
+        self.planned_by = [name for name in tried if DISTRIBUTIONS[name].complexity]
         self.folds = [(samples.take(_chosen(problem, own)), samples.take(rest)) for own, rest in samples.folds()]
-        names = [(k, name) for k in range(len(self.folds)) for name in ("uniform", *self.planned_by)]
+        names = [(k, name) for k in range(len(self.folds)) for name in tried]
         made = in_order(lambda job: fit_distribution(job[1], self.folds[job[0]][1], seed), names)
         self.fitted = dict(zip(names, made, strict=True))
         at = [one.at(self.folds[k][0].X, self.folds[k][0].centers) for (k, _), one in self.fitted.items()]
@@ -219,7 +221,7 @@ class Folds:
 
     def _simplest(self, k: int, rule: Rule) -> Rule:
         """The rule, or the one that decides the same: distributions may be equal at every row."""
-        is_same = rule.distribution == "scaled" and self.fitted[k, "scaled"].is_uniform
+        is_same = rule.distribution is not None and self.fitted[k, rule.distribution].is_uniform
         return Rule("uniform", rule.risk) if is_same else rule
 
     def _decided(self, job: tuple[int, Rule]) -> Array:
@@ -254,7 +256,7 @@ def penalized(entries: Sequence[Scored], alpha: float, caution: float, rows: Ind
     penalty = penalty if np.isfinite(penalty) else 0.0
     scores = [caution * one.bound(alpha, rows) + (1 - caution) * one.cost(rows) for one in entries]
     return np.array(scores) + penalty * np.array(
-        [DISTRIBUTIONS.index(one.rule.distribution or "uniform") for one in entries]
+        [DISTRIBUTIONS[one.rule.distribution or "uniform"].complexity for one in entries]
     )
 
 

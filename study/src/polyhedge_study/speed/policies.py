@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 
 from polyhedge.planning.costs import PlanningProblem
 from polyhedge.planning.policies import Planner, Rule, fit_planner
-from polyhedge.planning.residual_distributions import ResidualDistribution
+from polyhedge.planning.residual_distributions import Uniform
 from polyhedge.planning.risk import JointCost, Risk
 from polyhedge_study.inside import Array
 from polyhedge_study.speed.cases import PARAMETERS, Regime, problem_of
@@ -67,7 +67,7 @@ def draw_plan(regime: Regime, seed: int) -> PlanInstance:
         PlanningProblem(problem_of(regime)),
         Rule("uniform", Risk(0.0 if regime.cost == "newsvendor" else TAIL)),
     )
-    distribution, own = ResidualDistribution("uniform", points), contexts[:_FOUND_AT]
+    distribution, own = Uniform(points), contexts[:_FOUND_AT]
     planner = fit_planner(seen, rule, distribution, np.zeros((len(own), 1)), own, np.zeros((len(own), 0)))
     spreads = rng.uniform(0.5, 2.0, size=regime.n_contexts)
     return PlanInstance(regime, planner, np.column_stack([contexts[_FOUND_AT:], spreads]))
