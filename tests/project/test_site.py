@@ -24,10 +24,13 @@ PAGES = [page.name for page in sorted(DOCS.glob("*.md")) if SNIPPET.search(page.
 PAGES.remove("index.md")  # shows the README's lines, which are run with the README
 
 
-def test_the_front_page_shows_the_lines_of_the_readme():
+def test_the_front_page_shows_the_frame_the_lines_and_the_output_of_the_readme():
     pages = (DOCS / "index.md", DOCS.parent / "README.md")
-    front, readme = (SNIPPET.findall(page.read_text(encoding="utf-8")) for page in pages)
+    blocks = re.compile(r"^```(?:python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+    front, readme = (blocks.findall(page.read_text(encoding="utf-8")) for page in pages)
     assert front == readme
+    frame, _, output = readme
+    assert output.startswith(frame)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
