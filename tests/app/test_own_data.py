@@ -192,7 +192,7 @@ def test_infeasible_and_unbounded_are_exit_code_3(folder: Path, monkeypatch: pyt
 
 
 def test_stopping_early_is_exit_code_4_with_a_model(folder: Path) -> None:
-    done = fit(folder, folder / "history.csv", "--time-limit", "0", out="early.polyhedge")
+    done = fit(folder, folder / "history.csv", "--learner", "ccg", "--time-limit", "0", out="early.polyhedge")
     assert done.exit_code == 4, done.output
     assert ph.load(folder / "early.polyhedge").radius_ > -np.inf
 

@@ -49,12 +49,12 @@ class TestSplits:
     @pytest.mark.parametrize(
         ("shares", "message"),
         [
-            ((0.5, 0.5), "must be 3 numbers"),
-            ((0.5, 0.25, 0.3), "non-negative and sum to 1"),
-            ((1.2, -0.4, 0.2), "non-negative and sum to 1"),
-            ((np.nan, 0.5, 0.5), "non-negative and sum to 1"),
-            ((0.5, 0.5, 0.0), "learn and calibrate need a positive share"),
-            ((0.5, 0.0, 0.5), "learn and calibrate need a positive share"),
+            ((0.5, 0.5), "must be 3 non-negative numbers"),
+            ((0.5, 0.25, 0.3), "that sum to 1"),
+            ((1.2, -0.4, 0.2), "non-negative numbers"),
+            ((np.nan, 0.5, 0.5), "non-negative numbers"),
+            ((0.5, 0.5, 0.0), "learn and calibrate positive"),
+            ((0.5, 0.0, 0.5), "learn and calibrate positive"),
             ((0.98, 0.01, 0.01), r"learn share 0\.01 of n=20 rows is empty"),
         ],
     )

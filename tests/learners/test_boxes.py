@@ -131,29 +131,6 @@ def _simplex_worst_case(vertices, centers):
     return ((z @ vertices.T).max(axis=1) + centers @ z.T).min(axis=1).mean()
 
 
-@pytest.mark.parametrize("learner_type", [MinVolume, RotatedBoxGrid])
-def test_grid_out_of_time_returns_a_valid_box_with_its_status(learner_type):
-    objective = linear_objective()
-    result = learn(learner_type(time_limit=0.0), objective)
-    assert result.status is Status.STOPPED_EARLY
-    assert " of 1 of " in result.detail
-    assert result.set.contains(objective.residuals, 1e-9).sum() >= objective.rank
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"n_angles": 0}, r"n_angles must be an integer of at least 1, got 0"),
-        ({"n_aspects": 1.5}, r"n_aspects must be an integer of at least 1, got 1\.5"),
-        ({"max_aspect": 0.5}, r"max_aspect is a ratio .* at least 1, got 0\.5"),
-        ({"max_contexts": 0}, r"max_contexts must be an integer of at least 1, got 0"),
-    ],
-)
-def test_meaningless_grids_are_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
-        learn(RotatedBoxGrid(**settings), linear_objective())
-
-
 def test_grid_whose_constraints_no_decision_meets_says_so():
     z = cp.Variable(2, nonneg=True)
     problem = ph.DecisionProblem(

@@ -190,11 +190,6 @@ def test_where_some_selections_cost_minus_infinity_no_bound_is_claimed():
     assert "no floor is proven" in open_end.detail
 
 
-def test_a_bound_above_its_upper_bound_cannot_be_made():
-    with pytest.raises(ValueError, match="must not exceed its upper bound"):
-        CertifiedBound(2.0, 1.0, np.ones(3, dtype=bool), Status.OPTIMAL, 0.0)
-
-
 @pytest.mark.parametrize("unit", UNITS)
 def test_bounds_that_cross_beyond_rounding_are_reported_and_not_claimed(unit, caplog):
     kept = np.ones(3, dtype=bool)

@@ -86,14 +86,6 @@ def test_descent_improves_on_all_its_starts_and_reports_its_evidence(objective):
     assert result.seconds > 0
 
 
-def test_descent_out_of_time_returns_the_best_set_so_far_with_its_status():
-    residuals, centers = learning_data(n=40)
-    result = Descent(time_limit=0.0).learn(Samples(residuals, centers, PROBLEMS["linear"](), 0.2), random_state=0)
-    assert result.status is Status.STOPPED_EARLY
-    assert result.set.is_bounded
-    assert np.isfinite(result.objective)
-
-
 @pytest.mark.parametrize("n_facets", [1, 2])
 def test_fewer_facets_than_dimensions_plus_one_is_an_error(n_facets):
     residuals, centers = learning_data(n=40)

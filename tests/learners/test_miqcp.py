@@ -302,9 +302,6 @@ def test_an_unbounded_feasible_set_is_an_error_that_says_so():
         ({"n_facets": 2}, r"n_facets must be at least n_outcomes \+ 1 = 3"),
         ({"backend": "cplex"}, "backend must be 'auto', 'scip' or 'gurobi', got 'cplex'"),
         ({"normalisation": "rows"}, "normalisation must be 'facets' or 'multipliers', got 'rows'"),
-        ({"contexts": "median"}, "contexts must be 'mean', a number, indices or None, got 'median'"),
-        ({"contexts": 99}, "contexts must be between 1 and the 10 learning samples, got 99"),
-        ({"contexts": [0.5]}, "contexts must be 'mean', a number, indices or None"),
     ],
 )
 def test_settings_out_of_range_are_errors(settings, message):

@@ -223,8 +223,6 @@ def test_a_certified_learner_scales_as_its_learner_does():
     assert "at one size" in certified.learn_result_.detail
     assert np.isfinite(certified.learn_result_.lower_bound)
     assert not ph.learners.Certified(Auto(spread=False)).needs.may_scale
-    assert ph.learners.Certified(Auto(time_limit=3.0), time_limit=2.0).needs.time_limit == 5.0
-    assert ph.learners.Certified(Auto()).needs.time_limit is None
     assert ph.learners.Certified(ph.learners.OneSidedBox()).needs.complexity_penalty == 0.0
 
 
@@ -310,11 +308,6 @@ def test_near_copies_stay_in_one_fold():
     # Copies in another fold would give the answer away.
     assert choose_spread(result, objective, X, complexity_penalty=0.7, seed=0)[1] is not None
     assert choose_spread(result, objective, X, complexity_penalty=0.7, seed=0, groups=groups)[1] is None
-
-
-def test_after_the_deadline_nothing_is_tried():
-    X, objective, result = sample()
-    assert choose_spread(result, objective, X, complexity_penalty=0.7, seed=0, deadline=0.0) == (result, None)
 
 
 def test_costs_without_pieces_and_stopped_learners_keep_one_size():

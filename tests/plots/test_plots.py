@@ -262,8 +262,6 @@ def test_decision_map_of_a_frame_takes_names_and_keeps_text_columns() -> None:
     ax = ph.plots.decision_map(decider, frame, ("a", "b"), resolution=4)
     assert ax.get_ylabel() == "b"
     assert set(seen[-1]["kind"]) == {"x"}
-    with pytest.raises(ValueError, match="'kind' is not numeric, so it has no axis"):
-        ph.plots.decision_map(decider, frame, ("a", "kind"))
     with pytest.raises(ValueError, match=r"There is no feature 'c'\. Choose from: a, kind, b"):
         ph.plots.decision_map(decider, frame, ("a", "c"))
 

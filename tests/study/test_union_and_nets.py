@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from polyhedge.problems import DecisionProblem, simplex_linear, simplex_newsvendor, simplex_quadratic
 from polyhedge.robust import Adversary, decide
-from polyhedge.robust.adversary import shadow_vertices
-from polyhedge.sets import Ball, Box, Polyhedron, Region, UnionOfBalls
+from polyhedge.sets import Ball, Box, Region, UnionOfBalls
 from polyhedge.solvers.linear import maximise_conic
 from polyhedge_study.each_context import decide_each, has_segment, least_maximum
 from polyhedge_study.nets import ConvexNet, ConvexNets
@@ -315,28 +314,6 @@ def test_the_volume_of_a_net_is_that_of_a_cube_or_a_fine_grid():
     assert net.volume(radius) == pytest.approx(inside * (2 * half / 800) ** 2, rel=5e-3)
 
 
-@pytest.mark.parametrize("d", [1, 2, 3])
-def test_a_convex_cost_over_a_net_is_worst_at_a_vertex_of_its_level_set(d):
-    net = random_nets(1, d, d=d).at(0)
-    radius = net.least_score() + 1.0
-    corners = shadow_vertices(net.conic_form(radius), d)
-    assert net.scores(corners) == pytest.approx(np.full(len(corners), radius), abs=1e-7)
-    rng = np.random.default_rng(0)
-    directions = rng.normal(size=(200, d))
-    assert (directions @ corners.T).max(axis=1) == pytest.approx(net.support(directions, radius), abs=1e-7)
-    z = cp.Variable(d)
-    problem = DecisionProblem(
-        decision=z, cost=lambda z, u: cp.sum_squares(u - z), constraints=[z >= -2, z <= 2], n_outcomes=d
-    )
-    found = decide(problem, net, radius, np.zeros((1, d)))
-    assert found.is_optimal.all()
-    inside = rng.uniform(corners.min(axis=0), corners.max(axis=0), size=(4000, d))
-    inside = inside[net.contains(inside, radius)]
-    costs = ((inside - found.z[0]) ** 2).sum(axis=1)
-    assert costs.max() <= found.cost_bound[0] + 1e-9
-    assert ((corners - found.z[0]) ** 2).sum(axis=1).max() == pytest.approx(found.cost_bound[0], abs=1e-6)
-
-
 def test_a_convex_cost_over_an_l_1_ball_of_many_outcomes_is_worst_at_one_of_its_2_d_corners():
     d, radius = 20, 1.5
     ball, z = Ball(d, norm=1, center=np.linspace(-1, 1, d)), cp.Variable(d)
@@ -346,23 +323,6 @@ def test_a_convex_cost_over_an_l_1_ball_of_many_outcomes_is_worst_at_one_of_its_
     found = decide(problem, ball, radius, np.zeros((1, d)))
     assert found.is_optimal.all()
     assert found.cost_bound[0] == pytest.approx(radius**2, abs=1e-5)
-
-
-def test_a_convex_cost_over_a_net_of_many_outcomes_says_what_works():
-    z = cp.Variable(6)
-    problem = DecisionProblem(
-        decision=z, cost=lambda z, u: cp.sum_squares(u - z), constraints=[z >= -2, z <= 2], n_outcomes=6
-    )
-    with pytest.raises(ValueError, match=r"up to 4 outcomes, got 6\. Use a Polyhedron, a Box or an Ellipsoid"):
-        decide(problem, cube_net(6), 1.0, np.zeros((1, 6)))
-
-
-def test_flat_shadows_have_the_vertices_of_their_own_dimension():
-    segment = Polyhedron([[1, 1], [-1, -1], [1, -1], [-1, 1]], [0, 0, -1, -1]).conic_form(0.0)
-    assert shadow_vertices(segment, 2) == pytest.approx(np.array([[-0.5, 0.5], [0.5, -0.5]]), abs=1e-9)
-    square = Polyhedron(np.vstack([np.eye(3), -np.eye(3)]), [-1, -1, 0, -1, -1, 0]).conic_form(0.0)
-    assert len(shadow_vertices(square, 3)) == 4
-    assert len(shadow_vertices(Ball(2, norm=1).conic_form(-1.0), 2)) == 0
 
 
 def test_what_is_said_of_one_context_stays_with_it():

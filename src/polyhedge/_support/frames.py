@@ -120,15 +120,8 @@ def as_frame(columns: Mapping[str, Any], backend: str, index: Any = None) -> Any
     """A frame of named columns; the row labels are kept where the library has any."""
     if backend not in BACKENDS:
         raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, got {backend!r}.")
-    try:
-        library = import_module(backend)
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"A frame of {backend} was asked for, but {backend} is not installed: pip install {backend}, or ask for "
-            "another one."
-        ) from error
     if backend == "pandas":
-        return library.DataFrame(dict(columns), index=index)
+        return import_module(backend).DataFrame(dict(columns), index=index)
     import narwhals as nw
 
     return nw.from_dict(dict(columns), backend=backend).to_native()

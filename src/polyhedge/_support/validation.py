@@ -16,17 +16,11 @@ def as_finite(values: ArrayLike, name: str, *, ndim: int) -> Array:
     """Return `values` as a float array of `ndim` dimensions without NaN or infinity."""
     try:
         array = np.asarray(values)
-        if array.dtype.kind in "mM":
-            raise TypeError("times have no unit that a cost could have")
-        is_complex = array.dtype.kind == "c"  # of which NumPy would take the real part with a warning
-        array = np.asarray(array, dtype=None if is_complex else np.float64)
+        if array.dtype.kind in "mMc":  # times have no unit that a cost could have
+            raise TypeError("Complex data not supported" if array.dtype.kind == "c" else "these are times")
+        array = np.asarray(array, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be numeric, got {_not_a_number(values)}. Encode text first.") from error
-    if is_complex:
-        raise ValueError(
-            f"{name} must be real numbers, got {_describe(values)}. Complex data not supported: take real or imaginary "
-            "parts first."
-        )
+        raise ValueError(f"{name} must be numeric, got {values!r:.60}: {error}. Encode text first.") from error
     if array.ndim != ndim:
         raise ValueError(f"{name} must have {ndim} dimension(s), got shape {array.shape}.")
     bad = int(array.size - np.isfinite(array).sum())
@@ -55,25 +49,6 @@ def check_alpha(alpha: float) -> float:
             "fail: with alpha=0.1 nine of ten hold."
         )
     return float(alpha)
-
-
-def _not_a_number(values: Any) -> str:
-    """The first entry that is none, and where it stands; the whole where rows have different lengths."""
-    try:
-        array = np.asarray(values, dtype=object)
-    except ValueError:
-        return _describe(values)
-    for place, entry in np.ndenumerate(array):
-        try:
-            float(entry)
-        except (TypeError, ValueError):
-            return f"{_describe(entry)} at index {place}" if array.ndim else _describe(entry)
-    return _describe(values)
-
-
-def _describe(values: Any) -> str:
-    text = repr(values)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def check_count(value: int, name: str, *, minimum: int) -> int:

@@ -39,8 +39,6 @@ def make_synthetic(
     """
     n = check_count(n_samples, "n_samples", minimum=1)
     d = check_count(n_outcomes, "n_outcomes", minimum=2)
-    if not 0 <= contamination <= 1:
-        raise ValueError(f"contamination is a probability and must lie between 0 and 1, got {contamination!r}.")
     X = check_rng(rng).standard_normal((n, 2 * d))
     gaussian = noise_scale(X)[:, None] * (rng.standard_normal((n, d)) @ mixing_matrix(d).T)
     contaminated = rng.random((n, 1)) < contamination

@@ -12,7 +12,6 @@ scale the set by a predicted spread (`spread.py`).
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -25,7 +24,7 @@ from polyhedge._support.tolerances import SELECTION_TIE
 from polyhedge._support.validation import check_count
 from polyhedge.calibration import conformal_radius, minimum_samples
 from polyhedge.data.splits import evenly_chosen
-from polyhedge.learners.cross_fit import Selection, StopSelection, cross_validated
+from polyhedge.learners.cross_fit import Selection, cross_validated
 from polyhedge.learners.descent import Descent
 from polyhedge.learners.exact.bound import below
 from polyhedge.learners.exact.scenario import lower_bound
@@ -60,7 +59,6 @@ class Auto(Learner):
     complexity_penalty : float
         A candidate must beat a simpler one by this share of the one-sided box's premium, over the square root of the
         number of learning samples: smaller differences are noise.
-    time_limit : as in `Learner`
     training_folds : int
         Folds of the training rows whose out-of-fold residuals `RobustDecider` adds to the learning rows; the
         predictor is fitted that many times more. 0 for the learning rows alone.
@@ -95,7 +93,6 @@ class Auto(Learner):
     n_facets: int | None = None
     n_folds: int = 3
     complexity_penalty: float = 0.7
-    time_limit: float | None = None
     training_folds: int = 5
     samples_an_outcome: int | None = 2500
     spread: bool = True
@@ -108,32 +105,22 @@ class Auto(Learner):
             samples_an_outcome=self.samples_an_outcome,
             may_scale=self.spread,
             complexity_penalty=self.complexity_penalty,
-            time_limit=self.time_limit,
         )
 
     @standardised(each_outcome=True)
     def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
         """Learn from the given samples only; see `Learner`."""
-        began = time.perf_counter()
         if self.samples_an_outcome is not None:
             check_count(self.samples_an_outcome, "samples_an_outcome", minimum=1)
         if self.n_facets is not None:
             check_n_facets(self.n_facets, samples.problem.n_outcomes)
-        deadline = np.inf if self.time_limit is None else began + self.time_limit
         samples = replace(samples, problem=samples.problem.relaxed())
         if not samples.problem.structure.has_pieces:
-            return Descent(self.n_facets, time_limit=self.time_limit).learn(samples, random_state)
+            return Descent(self.n_facets).learn(samples, random_state)
         seed = int(np.random.default_rng(random_state).integers(2**31))
-        run = _CrossFit(samples, self._learners(samples), self.n_folds, self.complexity_penalty, seed, deadline)
-        selection, reason = run.select()
-        if selection.stopped and selection.chosen != _BOX and selection.scores:
-            # The winner without the first fold: valid, and there without further work.
-            result = run.evaluated(run.fitted(selection.chosen, 0), Status.STOPPED_EARLY)
-        else:
-            result = run.learned(selection.chosen)
-        if selection.stopped:
-            result = replace(result, status=Status.STOPPED_EARLY)
-        return replace(result, detail=f"chose {selection.chosen}: {reason}")
+        run = _CrossFit(samples, self._learners(samples), self.n_folds, self.complexity_penalty, seed)
+        chosen, reason = run.select()
+        return replace(run.learned(chosen), detail=f"chose {chosen}: {reason}")
 
     def _learners(self, samples: Samples) -> dict[str, Learner]:
         """From few parameters to many; every one keeps the guarantee, they differ in cost."""
@@ -160,10 +147,8 @@ class Auto(Learner):
 class _CrossFit:
     """Learners fitted without each fold of the samples, and their costs on the folds."""
 
-    def __init__(
-        self, samples: Samples, learners: dict[str, Learner], n_folds: int, penalty: float, seed: int, deadline: float
-    ) -> None:
-        self.samples, self.learners, self.seed, self.deadline = samples, learners, seed, deadline
+    def __init__(self, samples: Samples, learners: dict[str, Learner], n_folds: int, penalty: float, seed: int) -> None:
+        self.samples, self.learners, self.seed = samples, learners, seed
         order = np.random.default_rng(seed).permutation(samples.n)
         self.folds = [np.sort(part) for part in np.array_split(order, n_folds)]
         if samples.n_contexts == 1:
@@ -175,21 +160,19 @@ class _CrossFit:
         self.n_fitted = 0
         self.fitted = cache(self._fitted)
 
-    def select(self) -> tuple[Selection, str]:
+    def select(self) -> tuple[str, str]:
         """What is chosen, and the reason in words."""
         if len(self.learners) == 1:
-            return Selection(_BOX), "no outcome can raise the cost"
+            return _BOX, "no outcome can raise the cost"
         least = minimum_samples(self.samples.alpha)
         if self.samples.n - max(map(len, self.folds)) < least:
-            return Selection(_BOX), "too few learning samples to compare"
+            return _BOX, "too few learning samples to compare"
         selection = None
         if not self.samples.has_closed_form and len(self.folds[0]) >= least:
             selection = self._cross_validated((_BOX, _DESCENT), 1, _CLEAR_LEAD)
-        if selection is None or not (selection.stopped or selection.chosen == _DESCENT):
+        if selection is None or selection.chosen == _BOX:
             selection = self._cross_validated((_BOX, _HALF_WAY, _DESCENT), len(self.folds), 1.0)
-        if not selection.scores:
-            return selection, f"{selection.stopped} before anything was compared"
-        return selection, self._reason(selection)
+        return selection.chosen, self._reason(selection)
 
     def _cross_validated(self, names: Sequence[str], n_folds: int, n_penalties: float) -> Selection:
         def penalty(name: str, simplest: float) -> float:
@@ -202,23 +185,12 @@ class _CrossFit:
         """The set of a learner without fold k."""
         if name == _HALF_WAY:
             return half_way(self.fitted(_DESCENT, k), self.fitted(_BOX, k))
-        if time.perf_counter() > self.deadline:
-            raise StopSelection("out of time")
         rest = np.setdiff1d(np.arange(self.samples.n), self.folds[k])
-        result = self._limited(name).learn(self.samples.take(rest), self.seed)
-        if result.status is Status.STOPPED_EARLY:
-            raise StopSelection("out of time")
+        result = self.learners[name].learn(self.samples.take(rest), self.seed)
         self.n_fitted += 1
         # The winner is fitted once more on all rows, which takes about as long as its folds.
         tell(logger, "learning", self.n_fitted, (len(self.learners) + 1) * len(self.folds))
         return result.set
-
-    def _limited(self, name: str) -> Learner:
-        """The learner with what is left of the time."""
-        learner = self.learners[name]
-        if not np.isfinite(self.deadline) or not isinstance(learner, Descent):
-            return learner
-        return replace(learner, time_limit=max(self.deadline - time.perf_counter(), 0.0))
 
     def _cost(self, shapes: Sequence[Shape]) -> float:
         """Estimated cost after recalibration: one radius for the left-out residuals of all given folds."""
@@ -243,29 +215,20 @@ class _CrossFit:
             gap = selection.penalties[least] - selection.penalties[selection.chosen]
             words += f"; {least} would have to be lower by more than {gap:.3g}, "
             words += "which chance gives it, to be worth it"
-        words += f"; {', '.join(selection.failed)} cannot be learned here" if selection.failed else ""
-        return words + (f"; {selection.stopped} before all were compared" if selection.stopped else "")
+        return words + (f"; {', '.join(selection.failed)} cannot be learned here" if selection.failed else "")
 
     def learned(self, name: str) -> LearnResult:
         """The set of a learner from all samples."""
         if name != _HALF_WAY:
-            return self._limited(name).learn(self.samples, self.seed)
-        first, second = (self._limited(part).learn(self.samples, self.seed) for part in (_DESCENT, _BOX))
-        return self.evaluated(half_way(first.set, second.set), first.status)
-
-    def evaluated(self, shape: Shape, status: Status) -> LearnResult:
-        """A set with its objective on the samples."""
-        facets = shape.facets()
-        assert facets is not None
-        normal = self.samples.normalised(facets)
-        contexts = self.contexts[0] if status is Status.STOPPED_EARLY else None
-        return LearnResult(normal, self.samples.value(normal, contexts), status)
+            return self.learners[name].learn(self.samples, self.seed)
+        shapes = (self.learners[part].learn(self.samples, self.seed).set for part in (_DESCENT, _BOX))
+        shape = self.samples.normalised(half_way(*shapes))
+        return LearnResult(shape, self.samples.value(shape), Status.FINISHED)
 
 
 def half_way(first: Shape, second: Shape) -> Polyhedron:
     """Half-way between two bounded polyhedra: the facets of both at the mean of their support functions."""
-    facets = [shape for shape in (first.facets(), second.facets()) if shape is not None]
-    W = np.vstack([shape.W for shape in facets])
+    W = np.vstack([shape.as_polyhedron().W for shape in (first, second)])
     W = W / np.linalg.norm(W, axis=1, keepdims=True)
     W = W[np.sort(np.unique(W.round(9), axis=0, return_index=True)[1])]
     return Polyhedron(W, -0.5 * (first.support(W, 0.0) + second.support(W, 0.0)))
@@ -280,7 +243,6 @@ class Certified(Learner):
     learner : Learner
         What learns the set; the set is not changed.
     max_work, time_limit : as in `Learner`, for the certificate alone
-        Where only the learner has a time limit, the certificate gets what is left of it.
     max_samples : int
         Samples up to which a certificate is tried.
 
@@ -304,22 +266,16 @@ class Certified(Learner):
 
     @property
     def needs(self) -> Needs:
-        """As the learner says, with the time for the certificate."""
-        needs = self.learner.needs
-        limit = None if needs.time_limit is None else needs.time_limit + (self.time_limit or 0.0)
-        return replace(needs, time_limit=limit)
+        """As the learner says."""
+        return self.learner.needs
 
     def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
         """Learn from the given samples only; see `Learner`."""
-        began = time.perf_counter()
         result = self.learner.learn(samples, random_state)
         if np.isfinite(result.lower_bound) or samples.n > self.max_samples:
             return result
-        left, limit = self.time_limit, self.needs.time_limit
-        if left is None and limit is not None:
-            left = max(began + limit - time.perf_counter(), 0.0)
         try:
-            bound = lower_bound(samples, left, max_work=self.max_work)
+            bound = lower_bound(samples, self.time_limit, max_work=self.max_work)
         except ValueError:  # for some problems there is no certificate
             return result
         value = samples.value(result.set)  # on all contexts, as the bound

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -16,10 +16,6 @@ Candidate = TypeVar("Candidate")
 Model = TypeVar("Model")
 
 
-class StopSelection(Exception):
-    """Raised by a fit that must not go on; the message says why. What is scored by then is compared."""
-
-
 @dataclass(frozen=True)
 class Selection:
     """What was chosen, and the scores behind the choice.
@@ -27,17 +23,15 @@ class Selection:
     Attributes
     ----------
     chosen : name of the candidate with the least penalised score.
-    scores : cross-validated scores by name, without penalties; empty where the selection stopped before the first.
+    scores : cross-validated scores by name, without penalties.
     penalties : complexity penalties by name.
     failed : names of candidates that could not be fitted.
-    stopped : why the selection ended before all candidates were scored; empty if it did not.
     """
 
     chosen: str
-    scores: Mapping[str, float] = field(default_factory=dict)
-    penalties: Mapping[str, float] = field(default_factory=dict)
-    failed: tuple[str, ...] = ()
-    stopped: str = ""
+    scores: Mapping[str, float]
+    penalties: Mapping[str, float]
+    failed: tuple[str, ...]
 
 
 def cross_validated(
@@ -53,28 +47,25 @@ def cross_validated(
     ----------
     candidates : the simplest first; of those that tie, the first is chosen.
     fit : (candidate, k) -> model fitted without fold k. A ValueError excludes a candidate where the simplest has a
-        finite score, `StopSelection` ends the selection.
+        finite score.
     score : models, one for each fold -> score of the candidate on all folds together; lower is better.
     folds : rows that are left out in turn.
     penalty : (name, score of the simplest candidate) -> what its complexity adds to a candidate's score.
     """
     simplest, *_ = candidates
     scores: dict[str, float] = {}
-    failed, stopped = [], ""
-    try:
-        for name, candidate in candidates.items():
-            try:
-                models = [fit(candidate, k) for k in range(len(folds))]
-            except ValueError as error:
-                if not np.isfinite(scores.get(simplest, np.inf)):
-                    raise
-                logger.info("%s cannot be fitted here: %s", name, error)
-                failed.append(name)
-                continue
-            scores[name] = score(models)
-            logger.info("%s: cross-validated score %g", name, scores[name])
-    except StopSelection as reason:
-        stopped = str(reason)
+    failed = []
+    for name, candidate in candidates.items():
+        try:
+            models = [fit(candidate, k) for k in range(len(folds))]
+        except ValueError as error:
+            if not np.isfinite(scores.get(simplest, np.inf)):
+                raise
+            logger.info("%s cannot be fitted here: %s", name, error)
+            failed.append(name)
+            continue
+        scores[name] = score(models)
+        logger.info("%s: cross-validated score %g", name, scores[name])
     penalties = {name: penalty(name, scores[simplest]) for name in scores}
-    best = min(scores, key=lambda name: scores[name] + penalties[name], default=simplest)
-    return Selection(best, scores, penalties, tuple(failed), stopped)
+    best = min(scores, key=lambda name: scores[name] + penalties[name])
+    return Selection(best, scores, penalties, tuple(failed))

@@ -11,7 +11,6 @@ lets far samples pull early and leaves the exact derivative at the end.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,7 +33,7 @@ class Descent(Learner):
 
     Parameters
     ----------
-    n_facets, max_contexts, time_limit : as in `Learner`
+    n_facets, max_contexts : as in `Learner`
     n_steps : int
         Steps of the descent.
     batch_size : int
@@ -61,7 +60,6 @@ class Descent(Learner):
     step_size: float = 0.1
     final_width: float = 0.0
     max_contexts: int = 300
-    time_limit: float | None = None
 
     @standardised(each_outcome=True)
     def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
@@ -73,23 +71,21 @@ class Descent(Learner):
 
 
 class _Run:
-    """One call of `learn`: the best candidate so far, the clock."""
+    """One call of `learn` with the best candidate so far."""
 
     def __init__(self, settings: Descent, samples: Samples, rng: np.random.Generator) -> None:
         self.settings, self.given, self.rng = settings, samples, rng
         self.samples = samples
         if samples.problem.structure.has_pieces:
             self.samples = replace(samples, residuals=coarse(samples.residuals, np.abs(samples.residuals).mean(axis=0)))
-        self.began = time.perf_counter()
         m = samples.n_contexts
         limit = m if samples.has_closed_form else min(m, settings.max_contexts)
         self.scored_on = np.sort(rng.choice(m, size=limit, replace=False))
         self.best: Polyhedron | None = None
         self.best_value = np.inf
-        self.status = Status.OPTIMAL
 
     def learn(self, n_facets: int) -> LearnResult:
-        """The best set that was scored until the time limit."""
+        """The best set that was scored."""
         if self.samples.problem.structure.has_pieces:
             detail = f"descent on the true objective with {n_facets} facets"
             start = self._score(self.samples.normalised(one_sided(self.samples, n_facets)))
@@ -114,7 +110,7 @@ class _Run:
         if self.samples is not self.given:
             shape = self.given.normalised(shape)
             value = self.given.value(shape, self.scored_on)
-        return LearnResult(set=closed(self.given, shape), objective=value, status=self.status, detail=detail)
+        return LearnResult(set=closed(self.given, shape), objective=value, status=Status.FINISHED, detail=detail)
 
     def _score(self, shape: Polyhedron) -> Polyhedron:
         """Evaluate a candidate, keep it if it is the best, and return it."""
@@ -124,16 +120,13 @@ class _Run:
         return shape
 
     def _descend(self, start: Polyhedron) -> None:
-        samples, n_steps, limit = self.samples, self.settings.n_steps, self.settings.time_limit
+        samples, n_steps = self.samples, self.settings.n_steps
         scale = float(standard_deviations(samples.residuals.reshape(-1, 1))[0])
         W, b, m = start.W, start.b, samples.n_contexts
         takes_all = samples.has_closed_form or m <= self.settings.batch_size
         steps = _Adam(W.shape), _Adam(b.shape)
         score_every = 5 if samples.has_closed_form else max(n_steps // 4, 1)
         for t in range(n_steps):
-            if limit is not None and time.perf_counter() - self.began > limit:
-                self.status = Status.STOPPED_EARLY
-                return
             # The derivative of the radius is spread over 5 % of the samples at first, steps fall to a hundredth.
             progress = t / n_steps
             width = samples.n * max(0.05 * (1 - progress) ** 2, self.settings.final_width)

@@ -215,7 +215,6 @@ class Needs:
         all.
     may_scale : whether the set may be scaled by a spread that is predicted from the features, where that pays.
     complexity_penalty : what a more complex choice must save, as a share of the premium times the square root of n.
-    time_limit : seconds after which nothing more is tried; None for no limit.
     """
 
     learning_rows: bool = True
@@ -223,7 +222,6 @@ class Needs:
     samples_an_outcome: int | None = None
     may_scale: bool = False
     complexity_penalty: float = 0.0
-    time_limit: float | None = None
 
 
 @runtime_checkable

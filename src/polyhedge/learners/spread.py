@@ -13,7 +13,6 @@ saves little compared with the noise of few rows: it is scored on many more rows
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any
@@ -27,7 +26,7 @@ from polyhedge._support.validation import Array, Indices
 from polyhedge.calibration import conformal_radius, minimum_samples
 from polyhedge.data import take_rows
 from polyhedge.data.splits import evenly_chosen
-from polyhedge.learners.cross_fit import StopSelection, cross_validated
+from polyhedge.learners.cross_fit import cross_validated
 from polyhedge.learners.samples import Learner, LearnResult, Samples, standard_deviations
 from polyhedge.predictors.trees import Forest
 from polyhedge.robust import decide_knowing
@@ -112,13 +111,13 @@ def learn_with_spread(
 
     Parameters
     ----------
-    learner : gives the shape; `complexity_penalty` and `time_limit` of its needs hold for the spread too.
+    learner : gives the shape; `complexity_penalty` of its needs holds for the spread too.
     samples : learning rows only.
     X : features of these samples, row by row.
     seed : of the learner, of folds and of forests.
     groups : labels of rows that are near-copies of each other.
     """
-    began, needs, n = time.perf_counter(), learner.needs, samples.n
+    needs, n = learner.needs, samples.n
     most = n if needs.samples_an_outcome is None else needs.samples_an_outcome * samples.problem.n_outcomes
     some = samples.take(evenly_chosen(n, most)) if most < n else samples
     result = learner.learn(some, random_state=seed)
@@ -137,7 +136,6 @@ def learn_with_spread(
         complexity_penalty=needs.complexity_penalty,
         seed=seed,
         groups=groups,
-        deadline=np.inf if needs.time_limit is None else began + needs.time_limit,
         rows_a_tree=max(int(_TREE_ROWS * some.n), 1) if most < n else None,
     )
     if spread is not None and most < n:
@@ -153,7 +151,6 @@ def choose_spread(
     complexity_penalty: float,
     seed: int,
     groups: Any = None,
-    deadline: float = np.inf,
     rows_a_tree: int | None = None,
 ) -> tuple[LearnResult, Spread | None]:
     """The result scaled by the spread that pays, and that spread; the result as it is, and None, where none does.
@@ -166,7 +163,6 @@ def choose_spread(
     complexity_penalty : twice this share of the premium, over the square root of the number of samples, must be saved.
     seed : of folds and forests.
     groups : labels of rows that are near-copies of each other; they stay in one fold.
-    deadline : time (of `time.perf_counter`) after which nothing more is tried.
     rows_a_tree : rows that each tree of a forest draws, where there are more; None for as many as there are.
     """
     facets, n = result.set.facets(), samples.n
@@ -186,8 +182,6 @@ def choose_spread(
 
     @cache
     def left_out_sizes(k: int, min_leaf: int) -> Array:
-        if time.perf_counter() > deadline:
-            raise StopSelection("out of time")
         rest, rows = splits[k]
         return spread_of(rest, min_leaf).sizes(take_rows(X, rows), centers[rows])
 

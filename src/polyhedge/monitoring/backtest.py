@@ -299,10 +299,6 @@ def _starts(clock: NDArray[Any], every: Any, start: Any) -> NDArray[Any]:
         first = as_times([start], clock.dtype)[0].astype(clock.dtype)
     elif months is not None and (month := first.astype("datetime64[M]")) != first:
         first = (month + 1).astype(first.dtype)  # the first of the next month
-    if clock.dtype.kind == "i" and isinstance(every, str):
-        raise ValueError(
-            f"every={every!r} is a length of time, and rows have no times. Give times=, or a number of rows."
-        )
     if clock.dtype.kind == "i":
         check_count(every, "every", minimum=1)
     span = as_span(every, clock, "every") if months is None else months
@@ -322,8 +318,6 @@ def _starts(clock: NDArray[Any], every: Any, start: Any) -> NDArray[Any]:
         starts = np.arange(month, clock[-1].astype("datetime64[M]") + 1, months).astype(first.dtype) + into
         return np.asarray(starts[starts <= clock[-1]])
     n_periods = int((clock[-1] - first) / span) + 1
-    if n_periods > 100_000:  # a mistake in the length of a period; each would be a row of the table
-        raise ValueError(f"every={every!r} makes {n_periods} periods, at most 100000 can be. Take longer ones.")
     return np.asarray(first + np.arange(n_periods) * span)
 
 

@@ -178,10 +178,7 @@ def issued_radii(
 
 
 def _one_a_row(values: ArrayLike, n: int, must: str, *, has_nan: bool = False) -> Array:
-    try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{must} of these {n} rows, got a {type(values).__name__}: {error}.") from error
+    array = np.asarray(values, dtype=np.float64)
     if array.shape != (n,) or (np.isnan(array).any() and not has_nan):
         missing = int(np.isnan(array).sum())
         raise ValueError(f"{must} of these {n} rows, got shape {array.shape} with {missing} NaN.")

@@ -161,8 +161,6 @@ def _halves(split: Any, times: Any, X: Any, groups: Any, rng: np.random.Generato
     if not is_trained:
         rows = np.arange(n)
         return Split(rows[:0], rows[:0], rows if how is None else in_order(rows, how.clock(X, n)), n_rows=n)
-    if n < 2:
-        raise ValueError(f"refresh trains on some rows and calibrates on others, got {n} row(s). Bring more.")
     if how is not None:
         train, calibrate = how.halves(X, n, groups=groups)
     else:

@@ -189,17 +189,11 @@ def _column(X: Any, feature: int | str) -> int:
         if feature not in names:
             raise ValueError(f"There is no feature {feature!r}. Choose from: {', '.join(map(str, names))}.")
         return names.index(feature)
-    if not 0 <= feature < len(names):
-        raise ValueError(f"features must lie between 0 and {len(names) - 1}, got {feature}.")
-    return int(feature)
+    return range(len(names))[feature]
 
 
 def _values(X: Any, column: int) -> Array:
-    try:
-        return np.asarray(X.iloc[:, column].to_numpy(), dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        name = X.columns[column]
-        raise ValueError(f"Feature {name!r} is not numeric, so it has no axis. Choose two numeric features.") from error
+    return np.asarray(X.iloc[:, column].to_numpy(), dtype=np.float64)
 
 
 def _range(values: Array, resolution: int) -> Array:

@@ -85,14 +85,10 @@ def declared_variables(decision: Any) -> tuple[tuple[cp.Variable, ...], tuple[st
     """The variables of a decision (one, a list, or a dictionary of them) and what to call them."""
     if isinstance(decision, cp.Variable):
         return (decision,), (own_name(decision) or "z",)
-    if not isinstance(decision, (list, tuple, dict)) or not decision:
-        raise TypeError(
-            f"decision must be a cvxpy.Variable, a list or a dictionary of them, got {type(decision).__name__}."
-        )
-    variables = tuple(decision.values() if isinstance(decision, dict) else decision)
-    strange = [item for item in variables if not isinstance(item, cp.Variable)]
-    if strange:
-        raise TypeError(f"decision must hold nothing but cvxpy.Variables, got {type(strange[0]).__name__}.")
+    parts = decision.values() if isinstance(decision, dict) else decision
+    if not isinstance(decision, (list, tuple, dict)) or not all(isinstance(part, cp.Variable) for part in parts or [0]):
+        raise TypeError(f"decision must be a cvxpy.Variable, a list or a dictionary of them, got {decision!r:.60}.")
+    variables = tuple(parts)
     if len({variable.id for variable in variables}) < len(variables):
         raise ValueError("decision names the same variable twice. Name each once.")
     own = (own_name(variable) or f"z{k}" for k, variable in enumerate(variables, start=1))
@@ -101,13 +97,13 @@ def declared_variables(decision: Any) -> tuple[tuple[cp.Variable, ...], tuple[st
     return variables, names
 
 
-def check_variable_names(names: Sequence[Any]) -> None:
+def check_variable_names(names: Sequence[Any], kind: str = "Variable") -> None:
     """Raise unless all names are distinct texts."""
-    if not all(isinstance(name, str) and name for name in names):
-        raise ValueError(f"Variables must be called by non-empty texts, got {list(names)}.")
     twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise ValueError(f'Two variables are called {twice[0]!r}. Give them different names: cp.Variable(name="...").')
+    if twice or not all(isinstance(name, str) and name for name in names):
+        raise ValueError(
+            f'Each {kind.lower()} must have a name of its own, got {list(names)}. Give them: cp.{kind}(name="...").'
+        )
 
 
 def own_name(leaf: cp.Variable | cp.Parameter) -> str:
@@ -212,11 +208,7 @@ class ProblemParameter:
     @classmethod
     def standing_for(cls, own: cp.Parameter, name: str) -> ProblemParameter:
         """The input that a user's parameter is: its shape and attributes, but never its value."""
-        attributes = _set_attributes(own)
-        strange = [key for key in ("complex", "imag", "hermitian") if key in attributes]
-        if strange:
-            raise ValueError(f"The parameter {name} is {strange[0]}. Parameters of a problem must be real.")
-        return cls(name, cp.Parameter(own.shape, name=name, **attributes), own.id)
+        return cls(name, cp.Parameter(own.shape, name=name, **_set_attributes(own)), own.id)
 
     def attributes(self) -> dict[str, Any]:
         """The attributes that are set."""
@@ -300,11 +292,7 @@ def _set_attributes(leaf: cp.Parameter) -> dict[str, Any]:
 def parameter_names(parameters: Sequence[cp.Parameter]) -> list[str]:
     """Names of parameters: their own, p1, p2, ... if they have none."""
     names = [own_name(parameter) or f"p{k}" for k, parameter in enumerate(parameters, start=1)]
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise ValueError(
-            f'Two parameters are called {twice[0]!r}. Give them different names: cp.Parameter(name="...").'
-        )
+    check_variable_names(names, "Parameter")
     return names
 
 
@@ -409,8 +397,6 @@ def with_columns(parameters: Sequence[ProblemParameter], given: Any, columns: An
                 f"The problem has no parameter {shown!r}. "
                 + (f"It has {', '.join(sorted(names))}." if names else "It has none: leave parameters out.")
             )
-        if name in values:
-            raise ValueError(f"The parameter {name} is given twice.")
         values[name] = value
     return found | values
 

@@ -103,8 +103,6 @@ def from_mps(
 
 def _places(model: MpsModel, uncertain: Sequence[str]) -> tuple[dict[int, int], dict[int, int]]:
     """Which outcome stands at which column, and at which row."""
-    if isinstance(uncertain, str) or not isinstance(uncertain, Sequence) or not uncertain:
-        raise ValueError(f"uncertain must be a list of names of columns or rows, got {uncertain!r}.")
     columns, rows = dict[int, int](), dict[int, int]()
     for outcome, name in enumerate(uncertain):
         found = [(own, at) for own, at in ((model.columns, columns), (model.rows, rows)) if name in own]

@@ -38,8 +38,6 @@ def simplex_quadratic(c: ArrayLike, beta: float, *, names: Sequence[str] = ()) -
     (2, 2)
     """
     c = as_finite(c, "c", ndim=1)
-    if beta < 0:
-        raise ValueError(f"beta must be non-negative, got {beta!r}: the cost would not be convex in z.")
     i, j = np.triu_indices(len(c), k=1)
     cost: Cost = lambda z, u: (c + u) @ z + float(beta) * cp.sum_squares(z[i] - z[j])  # noqa: E731
     return _on_simplex("simplex quadratic", len(c), cost, names)
@@ -148,8 +146,6 @@ def portfolio(
     """
     covariance = as_finite(covariance, "covariance", ndim=2)
     n_assets = len(covariance)
-    if covariance.shape != (n_assets, n_assets):
-        raise ValueError(f"covariance must be a square matrix, got shape {covariance.shape}.")
     root = root_of(covariance, "covariance")
     low, high = (_one_for_each(b, n_assets, n) for b, n in ((lower, "lower"), (upper, "upper")))
     z = cp.Variable(n_assets, name="weight")
@@ -200,8 +196,6 @@ def _newsvendor_cost(overage: ArrayLike, underage: ArrayLike, n: int | None, nam
             raise ValueError("The number of products is missing: give one cost for each, their names, or n_outcomes.")
         n = next((size for size in sizes if size > 1), 1)
     over, under = _one_for_each(overage, n, "overage"), _one_for_each(underage, n, "underage")
-    if min(over.min(), under.min()) < 0:
-        raise ValueError("overage and underage must be non-negative, otherwise the cost is not convex.")
     return n, lambda z, u: over @ cp.pos(z - u) + under @ cp.pos(u - z)
 
 

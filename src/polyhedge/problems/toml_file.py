@@ -271,8 +271,6 @@ def _parameters(table: _Table) -> tuple[cp.Parameter, ...]:
         own, ends = _Table(limits, f"parameters.{name}"), {"lower": -np.inf, "upper": np.inf}
         lower, upper = (own.number(key) if key in own.content else end for key, end in ends.items())
         own.finish(list(ends))
-        if lower > upper:
-            raise ValueError(f"parameters.{name}.lower must be at most its upper, got {lower:g} and {upper:g}.")
         # CVXPY's rules of convexity look at signs alone.
         sign = {"nonneg": True} if lower >= 0 else {"nonpos": True} if upper <= 0 else {}
         is_sign_all = (lower, upper) in ((-np.inf, np.inf), (0.0, np.inf), (-np.inf, 0.0))
@@ -283,9 +281,6 @@ def _parameters(table: _Table) -> tuple[cp.Parameter, ...]:
 def _variable(table: _Table, decisions: tuple[str, ...]) -> cp.Variable:
     lower = table.vector("lower", decisions, fill=True, missing=-np.inf)
     upper = table.vector("upper", decisions, fill=True, missing=np.inf)
-    if (lower > upper).any():
-        first = int(np.flatnonzero(lower > upper)[0])
-        raise ValueError(f"lower must be at most upper, but {decisions[first]} has {lower[first]} and {upper[first]}.")
     integer = table.take("integer", False)
     if isinstance(integer, list):
         strange = [name for name in integer if name not in decisions]
@@ -327,11 +322,8 @@ class _Reader:
                 piece.finish(_BIAFFINE)
             if len(made) < 2:
                 raise maximum.wrong("pieces", "must be a list of at least 2 tables", made or None)
-            weight = maximum.number("weight", 1.0)
-            if weight <= 0:
-                raise maximum.wrong("weight", "must be positive, otherwise the cost is not convex", weight)
+            terms.append(maximum.number("weight", 1.0) * cp.maximum(*made))
             maximum.finish(["pieces", "weight"])
-            terms.append(weight * cp.maximum(*made))
         if "formula" in own.content:
             terms.append(self._read(from_text, own.text("formula"), "cost.formula"))
         quadratic = own.matrix("quadratic", len(self.decisions), len(self.decisions), "a symmetric matrix")
@@ -376,8 +368,6 @@ class _Reader:
         expression = self._biaffine(table)
         name = table.text("name", table.place)
         table.finish([*_BIAFFINE, *_SIDES, "name"])
-        if not expression.variables():
-            raise ValueError(f"{table.place} restricts nothing: all its coefficients are zero.")
         return name, _SIDES[sides[0]](expression, bound)
 
     def _biaffine(self, table: _Table) -> cp.Expression:

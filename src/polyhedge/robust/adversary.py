@@ -5,15 +5,11 @@ r"""The worst outcome for given decisions: the inner maximum of the robust probl
 | (maximum of) affine        | any                        | one linear maximisation for each piece    | yes   |
 | sum of maxima, many pieces | any                        | mixed-integer program over the pieces     | yes   |
 | concave                    | any                        | one convex program                        | yes   |
-| convex                     | polyhedral                 | the vertices                              | yes   |
+| convex                     | with facets or vertices    | the vertices                              | yes   |
 | convex                     | Euclidean ball, ellipsoid  | branch and bound over cones of directions | gap   |
 | concave, convex            | union of balls             | each ball by itself                       | gap   |
 
 "gap": to a proven gap, which the bound includes.
-
-Vertices follow from the facets where these are listed (`Region`). A set that is known by a lifted form only, such as a
-level set of a convex network, is the shadow of a polyhedron: a linear program along a direction finds a vertex of the
-shadow, and the normals of the hull of all vertices so far are the next directions.
 
 On a round set the unit sphere is split into simplicial cones with unit generators $v_i$. With
 $t = \max\{\sum a_i : |\sum a_i v_i| \le 1\}$, every point of the cone on the sphere is a mean of points on the segments
@@ -32,9 +28,8 @@ from itertools import count, product
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
-from scipy.spatial import ConvexHull
 
-from polyhedge._support.tolerances import INSIDE, OPTIMAL, ROUNDING
+from polyhedge._support.tolerances import OPTIMAL, ROUNDING
 from polyhedge._support.validation import Array
 from polyhedge.problems import Curvature, DecisionProblem, SumOfMaxima
 from polyhedge.problems.feasible_set import compile_feasible_program
@@ -61,16 +56,11 @@ class Adversary:
     problem : what is decided.
     shape, radius : the set of residuals.
     center : (d,) the prediction.
-    residuals : the same set, where other predictions share what is found of it.
     """
 
-    def __init__(
-        self, problem: DecisionProblem, shape: Shape, radius: float, center: Array, residuals: ResidualSet | None = None
-    ) -> None:
-        self.residuals = ResidualSet(shape, radius) if residuals is None else residuals
+    def __init__(self, problem: DecisionProblem, shape: Shape, radius: float, center: Array) -> None:
         self.problem, self.shape, self.radius, self.center = problem, shape, radius, center
         self.form = form_at(shape, radius, center, problem.support_rows)
-        self._vertices: Array | None = None
 
     def worst_case(self, z: Array) -> WorstCase:
         """The outcome in the set with the highest cost g(z, u)."""
@@ -133,15 +123,17 @@ class Adversary:
         outcome = solution.x[feasible.z_columns]
         return WorstCase(solution.gap - solution.value, outcome, solution.gap)
 
+    @cached_property
     def vertices(self) -> Array:
-        """The vertices of a polyhedral set around the prediction."""
-        if self._vertices is None:
-            rows = self.problem.support_rows
-            self._vertices = vertices_around(self.residuals, self.center, rows, self.form)
-        return self._vertices
+        """The vertices (n, d) of a polyhedral set around the prediction; it must list its facets or its vertices."""
+        A, h = self.problem.support_rows
+        listed = None if len(A) else self.shape.vertices(self.radius)
+        if listed is not None:
+            return self.center + listed
+        return Region(self.shape, self.radius, self.center, A, h).vertices()
 
     def _over_vertices(self, z: Array) -> WorstCase:
-        vertices = self.vertices()
+        vertices = self.vertices
         costs = self.problem.evaluate(np.tile(z, (len(vertices), 1)), vertices)
         worst = int(np.argmax(costs))
         return WorstCase(float(costs[worst]), vertices[worst])
@@ -211,109 +203,6 @@ def _largest_excess(form: ConicForm, slopes: Array, constants: Array) -> Array:
     for value, (i, _) in zip(excess, pairs, strict=True):
         largest[i] = max(largest[i], value)
     return largest
-
-
-_MAX_OUTCOMES = 4
-"""Outcomes up to which shadows are searched: the number of their vertices grows with the power d - 1."""
-_MAX_VERTICES = 5000
-"""Each is a row of the program that decides."""
-
-
-@dataclass(frozen=True, eq=False)
-class ResidualSet:
-    """A set of residuals at one radius; its vertices, found when first asked for, are those of every context."""
-
-    shape: Shape
-    radius: float
-
-    @cached_property
-    def vertices(self) -> Array:
-        """Vertices (n, d) of a set that is polyhedral, but lists neither facets nor vertices."""
-        return shadow_vertices(self.shape.conic_form(self.radius), self.shape.n_outcomes)
-
-
-def vertices_around(residuals: ResidualSet, center: Array, support_rows: tuple[Array, Array], form: ConicForm) -> Array:
-    """Vertices (n, d) of the outcomes around one prediction; `form` is the residual set cut by the known support."""
-    (A, h), shape, radius = support_rows, residuals.shape, residuals.radius
-    listed = None if len(A) else shape.vertices(radius)
-    if listed is not None:
-        return center + listed
-    if shape.facets() is not None:
-        return Region(shape, radius, center, *((A, h) if len(A) else (None, None))).vertices()
-    if len(center) > _MAX_OUTCOMES:
-        raise ValueError(
-            f"The worst case of a convex cost over this {type(shape).__name__} needs all its vertices, which are found "
-            f"up to {_MAX_OUTCOMES} outcomes, got {len(center)}. Use a Polyhedron, a Box or an Ellipsoid, or a cost "
-            "that is a maximum of affine functions of the outcome."
-        )
-    if len(A):
-        return center + shadow_vertices(form, len(center))
-    return center + residuals.vertices
-
-
-def shadow_vertices(form: ConicForm, d: int) -> Array:
-    """Vertices (n, d) of the first d coordinates of a bounded polyhedral form; no rows if it is empty.
-
-    Examples
-    --------
-    >>> from polyhedge.sets import Ball
-    >>> shadow_vertices(Ball(2, norm=1).conic_form(1.0), 2).round(6) + 0.0
-    array([[-1.,  0.],
-           [ 0., -1.],
-           [ 0.,  1.],
-           [ 1.,  0.]])
-    """
-    axes = np.vstack([np.eye(d), -np.eye(d)])
-    first = maximise(form, axes)
-    if np.isneginf(first.values).any():
-        return np.zeros((0, d))
-    if not np.isfinite(first.values).all():
-        raise ValueError("The set is unbounded, so it has no vertices to list. Add facets or a bounding box.")
-    size = float((first.values[:d] + first.values[d:]).max())
-    points, basis = _affine_hull(form, first.points, size)
-    if basis.shape[1] == 1:
-        points = maximise(form, np.vstack([basis.T, -basis.T])).points
-    elif basis.shape[1] > 1:
-        points = _outermost(form, points, basis, size)
-    return points[np.lexsort(points.T[::-1])]
-
-
-def _affine_hull(form: ConicForm, points: Array, size: float) -> tuple[Array, Array]:
-    """Points that span the set (one, where it is a single point), and an orthonormal basis (d, r) of its directions."""
-    d = points.shape[1]
-    inside, across = np.zeros((d, 0)), np.zeros((d, 0))
-    while inside.shape[1] + across.shape[1] < d:
-        known = np.column_stack([inside, across])
-        direction = np.linalg.svd(known, full_matrices=True)[0][:, -1]
-        ends = maximise(form, np.stack([direction, -direction]))
-        if ends.values.sum() <= INSIDE * size:
-            across = np.column_stack([across, direction])
-            continue
-        step = ends.points[0] - ends.points[1]
-        step = step - known @ (known.T @ step)
-        inside = np.column_stack([inside, step / np.linalg.norm(step)])
-        points = np.vstack([points, ends.points])
-    return (points if inside.shape[1] else points[:1]), inside
-
-
-def _outermost(form: ConicForm, points: Array, basis: Array, size: float) -> Array:
-    """All vertices: pass the facets of the hull of those found as long as one can be passed."""
-    proven: set[frozenset[int]] = set()
-    while len(points) <= _MAX_VERTICES:
-        hull = ConvexHull(points @ basis)
-        facets = [frozenset(simplex) for simplex in hull.simplices.tolist()]
-        asked = [k for k, facet in enumerate(facets) if facet not in proven]
-        if not asked:
-            return points[hull.vertices]
-        normals, offsets = hull.equations[asked, :-1], hull.equations[asked, -1]
-        certificate = maximise(form, normals @ basis.T)
-        passed = certificate.values + offsets > INSIDE * size
-        proven |= {facets[k] for k, is_passed in zip(asked, passed, strict=True) if not is_passed}
-        points = np.vstack([points, certificate.points[passed]])
-    raise ValueError(
-        f"The set has more than {_MAX_VERTICES} vertices, too many for the worst case of a convex cost. Use a "
-        "Polyhedron, a Box or an Ellipsoid, or a cost that is a maximum of affine functions of the outcome."
-    )
 
 
 # What is not proven by then is reported with its gap.

@@ -38,7 +38,7 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.problems.checks import may_be_infeasible
 from polyhedge.problems.layout import parameter_rows
 from polyhedge.problems.lifted import Lifted
-from polyhedge.robust.adversary import Adversary, ResidualSet
+from polyhedge.robust.adversary import Adversary
 from polyhedge.robust.counterpart import Counterpart, CounterpartSolution
 from polyhedge.robust.engine.batch import WORTH_A_POOL, BatchDecisions, Progress, decide_in_batch
 from polyhedge.robust.engine.parametric import ContextSolver
@@ -123,12 +123,10 @@ def decide(
 
 def _distinct_sizes(radius: float | Array, scales: Array | None, n: int) -> tuple[list[tuple[float, float]], Indices]:
     """The distinct pairs (radius, scale) of contexts, and which of them each has."""
-    if np.ndim(radius) == 0 and not np.isfinite(radius):
-        raise ValueError(f"radius must be finite, got {radius}. Calibrate with more samples or a larger alpha.")
     radii, r_of = _distinct(radius, "radius", n)
     factors, f_of = _distinct(1.0 if scales is None else scales, "scales", n)
-    if np.isnan(radii).any() or (radii == -np.inf).any():
-        raise ValueError("A radius must be a number, or infinite where there is none. Calibrate with more samples.")
+    if np.isnan(radii).any() or (radii == -np.inf).any() or (np.ndim(radius) == 0 and np.isinf(radius)):
+        raise ValueError(f"radius must be finite, got {radius}. Calibrate with more samples or a larger alpha.")
     if not n:
         return [(0.0, 1.0)], r_of
     if len(radii) == len(factors) == 1:  # the usual case, with millions of contexts
@@ -460,13 +458,10 @@ def _by_scenarios(job: Job, centers: Array) -> Decisions:
     decided = BatchDecisions.undecided(len(centers), job.problem.n_decisions, job.problem.n_outcomes)
 
     def row(job: Job, center: Array) -> _Row:
-        s = decide_by_scenarios(job.problem, job.shape, job.radius, center, residuals=residuals)
+        s = decide_by_scenarios(job.problem, job.shape, job.radius, center)
         return _Row(s.z, s.value, s.outcome, s.status, s.gap, s.detail)
 
-    cache = Cache() if job.cache is None else job.cache  # the set with the vertices that earlier calls found
-    key = "residuals", job.radius, job.scale
-    with cache.entry(key, lambda: ResidualSet(job.shape, job.radius)) as residuals:
-        return _collect(job, centers, decided, (_or_failed(row, job, center) for center in centers))
+    return _collect(job, centers, decided, (_or_failed(row, job, center) for center in centers))
 
 
 def _collect(job: Job, centers: Array, decided: BatchDecisions, rows: Iterator[_Row]) -> Decisions:

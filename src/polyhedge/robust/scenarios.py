@@ -18,7 +18,7 @@ from polyhedge._support.validation import Array
 from polyhedge.problems import Curvature, DecisionProblem
 from polyhedge.problems.checks import may_be_infeasible
 from polyhedge.problems.feasible_set import compile_feasible_program
-from polyhedge.robust.adversary import Adversary, ResidualSet
+from polyhedge.robust.adversary import Adversary
 from polyhedge.robust.support import maximise
 from polyhedge.sets import Shape
 from polyhedge.solvers.program import Cone, Scaling, Solution, Status, status_at
@@ -57,7 +57,6 @@ def decide_by_scenarios(
     *,
     tolerance: float = OPTIMAL,
     max_iterations: int = 200,
-    residuals: ResidualSet | None = None,
 ) -> ScenarioSolution:
     """The robust decision around one prediction; any cost, any bounded set.
 
@@ -68,9 +67,8 @@ def decide_by_scenarios(
     center : (d,) the prediction.
     tolerance : share of the spread of the decision's costs over the set.
     max_iterations : rounds after which the best decision so far is returned with its gap.
-    residuals : the same set, where other predictions share what is found of it.
     """
-    adversary = Adversary(problem, shape, radius, center, residuals)
+    adversary = Adversary(problem, shape, radius, center)
     scenarios = _first_scenarios(problem, adversary)
     if scenarios is None:
         return _no_decision(problem, Status.EMPTY_SET)
@@ -139,10 +137,9 @@ def _first_scenarios(problem: DecisionProblem, adversary: Adversary) -> Array | 
         return None
     if not np.isfinite(extremes.values).all():
         return np.full((1, problem.n_outcomes), np.inf)
-    if problem.curvature is Curvature.CONVEX and adversary.has_vertices:
-        vertices = adversary.vertices()
-        if len(vertices) <= _ALL_VERTICES:
-            return vertices
+    is_listed = problem.curvature is Curvature.CONVEX and adversary.has_vertices
+    if is_listed and len(adversary.vertices) <= _ALL_VERTICES:
+        return adversary.vertices
     return adversary.center + extremes.points
 
 

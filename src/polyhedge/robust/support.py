@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 import cvxpy as cp
 import numpy as np
-import scipy.sparse as sp
 
 from polyhedge._support.tolerances import INSIDE, SOLVED
 from polyhedge._support.validation import Array, Indices, Mask
@@ -21,9 +20,10 @@ from polyhedge.decisions import Decisions
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.pieces import Pieces
 from polyhedge.sets import Shape
+from polyhedge.sets.region import cut_form
 from polyhedge.solvers.conic import solve_conic
 from polyhedge.solvers.linear import LinearSolver
-from polyhedge.solvers.program import Cone, ConicForm, ConicProgram, Solution, SolverError, Status
+from polyhedge.solvers.program import ConicForm, ConicProgram, Solution, SolverError, Status
 
 
 @dataclass(frozen=True)
@@ -49,20 +49,6 @@ def form_at(shape: Shape, radius: float, center: Array, support_rows: tuple[Arra
     return cut_form(shape.conic_form(radius), center, support_rows)
 
 
-def cut_form(form: ConicForm, center: Array, support_rows: tuple[Array, Array]) -> ConicForm:
-    """The residual set cut by {e : A (center + e) <= h}."""
-    A, h = support_rows
-    if not len(A):
-        return form
-    n_aux = form.G.shape[1] - A.shape[1]
-    rows = sp.hstack([sp.csr_array(A), sp.csr_array((len(A), n_aux))], format="csr")
-    return ConicForm(
-        G=sp.vstack([form.G, rows], format="csr"),
-        g=np.concatenate([form.g, h - A @ center]),
-        cones=(*form.cones, Cone("nonneg", len(A))),
-    )
-
-
 def maximise(form: ConicForm, directions: Array) -> SupportCertificate:
     """Maximise every row of `directions` over the set; inf where unbounded, -inf where it is empty."""
     return Maximiser(form)(directions)
@@ -81,14 +67,15 @@ class Maximiser:
         rows, columns = self.program.A.shape
         values, lifted, multipliers = np.empty(n), np.full((n, columns), np.nan), np.full((n, rows), np.nan)
         for i, direction in enumerate(directions):
-            solution = self._solve(direction)
+            solution = self.solve(direction)
             values[i] = {Status.UNBOUNDED: np.inf, Status.INFEASIBLE: -np.inf}.get(solution.status, -solution.value)
             if solution.status in (Status.FAILED, Status.STOPPED_EARLY):  # too low a value would be no bound
                 raise SolverError(f"The worst case along {direction.tolist()} could not be found: {solution.detail}.")
             lifted[i], multipliers[i] = solution.x, solution.y
         return SupportCertificate(values, lifted, multipliers, d)
 
-    def _solve(self, direction: Array) -> Solution:
+    def solve(self, direction: Array) -> Solution:
+        """The program of one direction, whose last entries may be left out if they are 0."""
         if self.warm is None:
             padded = np.concatenate([-direction, np.zeros(len(self.program.c) - len(direction))])
             return solve_conic(replace(self.program, c=padded))
@@ -98,10 +85,7 @@ class Maximiser:
 
 def is_empty(form: ConicForm) -> bool:
     """Whether no residual satisfies the set's constraints."""
-    d = form.G.shape[1]
-    program = ConicProgram(c=np.zeros(d), A=form.G, b=form.g, cones=form.cones)
-    solution = LinearSolver(program).solve() if program.is_linear else solve_conic(program)
-    return solution.status is Status.INFEASIBLE
+    return Maximiser(form).solve(np.zeros(1)).status is Status.INFEASIBLE
 
 
 def membership(e: cp.Expression, form: ConicForm) -> list[cp.Constraint]:

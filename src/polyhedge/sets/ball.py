@@ -52,8 +52,6 @@ class Ball(Shape):
     is_round = True
 
     def __init__(self, n_outcomes: int, norm: float = 2, center: ArrayLike | None = None) -> None:
-        if n_outcomes < 1:
-            raise ValueError(f"n_outcomes must be at least 1, got {n_outcomes}.")
         if norm not in _DUAL_NORM:
             raise ValueError(f"norm must be 1, 2 or inf (np.inf), got {norm!r}.")
         object.__setattr__(self, "n_outcomes", int(n_outcomes))

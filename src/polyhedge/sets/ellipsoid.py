@@ -48,8 +48,6 @@ class Ellipsoid(Shape):
 
     def __init__(self, shape: ArrayLike, center: ArrayLike | None = None) -> None:
         matrix = as_finite(shape, "shape", ndim=2)
-        if matrix.shape[0] != matrix.shape[1] or not len(matrix):
-            raise ValueError(f"shape must be a square matrix, one row for each outcome, got {matrix.shape}.")
         skew = float(np.abs(matrix - matrix.T).max())
         if skew > INPUT * np.abs(matrix).max():
             raise ValueError(f"shape must be symmetric, got entries that differ by {skew:.3g} from their mirror image.")
@@ -71,11 +69,6 @@ class Ellipsoid(Shape):
         Hand in learning residuals only: a shape that has seen the calibration split voids the coverage guarantee.
         """
         rows = as_finite(residuals, "residuals", ndim=2)
-        if len(rows) <= rows.shape[1]:
-            raise ValueError(
-                f"A covariance of {rows.shape[1]} outcomes needs at least {rows.shape[1] + 1} residuals, "
-                f"got {len(rows)}. Use a larger learning split, or a Box."
-            )
         return cls(np.atleast_2d(np.cov(rows, rowvar=False)), rows.mean(axis=0))
 
     @property

@@ -48,8 +48,6 @@ class Polyhedron(Shape):
 
     def __init__(self, W: ArrayLike, b: ArrayLike) -> None:
         W, b = as_finite(W, "W", ndim=2), as_finite(b, "b", ndim=1)
-        if not W.size:
-            raise ValueError(f"W must have at least one facet and one outcome, got shape {W.shape}.")
         if len(W) != len(b):
             raise ValueError(f"b must have one offset for each of the {len(W)} facets (rows of W), got {len(b)}.")
         zero = np.flatnonzero(~W.any(axis=1))

@@ -73,8 +73,6 @@ class Region:
                 raise ValueError(
                     f"support_h must have an entry for each of the {len(W)} rows of support_W, got {len(h)}."
                 )
-            if not W.any(axis=1).all():
-                raise ValueError("Each row of support_W must be nonzero. Drop the zero rows.")
             W, h = (frozen(W), frozen(h)) if len(W) else (None, None)
         fields = {"shape": shape, "radius": float(radius), "center": frozen(center), "support_W": W, "support_h": h}
         for name, value in fields.items():
@@ -206,10 +204,17 @@ class Region:
         form = self.shape.conic_form(self.radius)
         if self.support_W is None or self.support_h is None:
             return form
-        k, n_auxiliary = len(self.support_W), form.G.shape[1] - self.n_outcomes
-        rows = sp.hstack([sp.csr_array(self.support_W), sp.csr_array((k, n_auxiliary))])
-        g = np.concatenate([form.g, self.support_h - self.support_W @ self.center])
-        return ConicForm(sp.csr_array(sp.vstack([form.G, rows])), g, (*form.cones, Cone("nonneg", k)))
+        return cut_form(form, self.center, (self.support_W, self.support_h))
+
+
+def cut_form(form: ConicForm, center: Array, support_rows: tuple[Array, Array]) -> ConicForm:
+    """The residual set cut by {e : A (center + e) <= h}."""
+    A, h = support_rows
+    if not len(A):
+        return form
+    rows = sp.hstack([sp.csr_array(A), sp.csr_array((len(A), form.G.shape[1] - A.shape[1]))], format="csr")
+    g = np.concatenate([form.g, h - A @ center])
+    return ConicForm(sp.vstack([form.G, rows], format="csr"), g, (*form.cones, Cone("nonneg", len(A))))
 
 
 def _satisfies(points: Array, W: Array, h: Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

@@ -56,8 +56,8 @@ class Shape:
 
     Here s is `scores` and r is `radius`. The shape is learned; the radius is calibrated. A subclass defines
     `n_outcomes`, `scores` and `conic_form`, or `facets` in place of the latter; every other method has a default. A
-    cost that is convex in the outcome, but no maximum of affine functions, also needs a polyhedral conic form,
-    `vertices`, `from_unit_ball` or `parts`.
+    cost that is convex in the outcome, but no maximum of affine functions, also needs `facets`, `vertices`,
+    `from_unit_ball` or `parts`.
 
     Examples
     --------

@@ -49,10 +49,7 @@ class UnionOfBalls(Shape):
     has_support_formula = True
 
     def __init__(self, anchors: ArrayLike) -> None:
-        rows = as_finite(anchors, "anchors", ndim=2)
-        if not rows.size:
-            raise ValueError(f"anchors must hold at least one point of at least one outcome, got shape {rows.shape}.")
-        object.__setattr__(self, "anchors", frozen(rows))
+        object.__setattr__(self, "anchors", frozen(as_finite(anchors, "anchors", ndim=2)))
 
     @property
     def n_outcomes(self) -> int:

@@ -129,12 +129,12 @@ METHODS = (
     ),
     Method(
         "Descent",
-        lambda settings, limit, n: Descent(max_contexts=n, time_limit=limit),
+        lambda settings, limit, n: Descent(max_contexts=n),
         {"single": "heuristic_limit", "shared": "heuristic_limit"},
     ),
     Method(
         "Pinball",
-        lambda settings, limit, n: Pinball(max_contexts=n, time_limit=limit),
+        lambda settings, limit, n: Pinball(max_contexts=n),
         {"single": "heuristic_limit", "shared": "heuristic_limit"},
     ),
     Method(

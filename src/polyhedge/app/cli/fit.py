@@ -97,7 +97,7 @@ def fit(
         typer.Option(help=f"What learns a set, with --guarantee outcome then: {', '.join(LEARNERS)}; by default auto."),
     ] = None,
     time_limit: Annotated[
-        float | None, typer.Option(min=0, help="Seconds after which the learner settles for what it has.")
+        float | None, typer.Option(min=0, help="Seconds after which a search or a certificate settles for what it has.")
     ] = None,
     guarantee: Annotated[
         str | None,
@@ -208,7 +208,7 @@ def fit(
     if learner is not None or guarantee == "outcome":
         kind = getattr(learners, LEARNERS[learner or "auto"])
         limit = {} if "time_limit" not in kind.__dataclass_fields__ else {"time_limit": time_limit}
-        made = learners.Certified(kind(**limit))
+        made = learners.Certified(kind(**limit), time_limit=time_limit)
     decider = RobustDecider(
         decided,
         predictor=predictor,

@@ -44,13 +44,6 @@ class CertifiedBound:
     detail: str = ""
     unit: float = 0.0
 
-    def __post_init__(self) -> None:
-        if not self.lower <= self.upper:
-            raise ValueError(
-                f"A lower bound must not exceed its upper bound, got {self.lower!r} > {self.upper!r}. Use `certified`, "
-                "which reports bounds that cross."
-            )
-
     @property
     def gap(self) -> float:
         """Upper - lower."""

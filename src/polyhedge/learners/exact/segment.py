@@ -92,8 +92,7 @@ class _Table:
                     best, best_end = float(totals[count]), (node, node.which[-1, count], count)
             for j, arrival in self._departures(i, node):
                 arrivals[j].append(arrival)
-        if best_end is None:
-            raise RuntimeError("No envelope with so few lines above it was found; this should be impossible.")
+        assert best_end is not None
         return [int(self.candidates[line]) for line in _trace_back(*best_end)], best
 
     def _start(self, j: int) -> _Arrival:

@@ -140,13 +140,9 @@ def for_contexts(samples: Samples, contexts: Contexts, random_state: Any) -> tup
     if isinstance(contexts, str) and contexts == "mean":
         return replace(samples, centers=centers.mean(axis=0)[None]), "the mean prediction"
     if isinstance(contexts, (int, np.integer)):
-        if not 1 <= contexts <= n:
-            raise ValueError(f"contexts must be between 1 and the {n} learning samples, got {contexts}.")
         rows = np.sort(np.random.default_rng(random_state).choice(n, size=contexts, replace=False))
         return replace(samples, centers=centers[rows]), f"{contexts} random contexts"
     rows = np.asarray(contexts)
-    if rows.ndim != 1 or rows.dtype.kind not in "iu" or not len(rows):
-        raise ValueError(f"contexts must be 'mean', a number, indices or None, got {contexts!r}.")
     return replace(samples, centers=centers[rows]), f"{len(rows)} given context(s)"
 
 

@@ -25,7 +25,6 @@ scored, and returned, at the conformal radius of the learning split, and the sta
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -37,7 +36,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from polyhedge._support.tolerances import SOLVED
-from polyhedge._support.validation import Array, Indices, check_count
+from polyhedge._support.validation import Array, Indices
 from polyhedge.learners.samples import Learner, LearnResult, Samples, standard_deviations
 from polyhedge.learners.scaling import standardised
 from polyhedge.learners.starts import axis_box, both_sides, check_n_facets, closed, one_sided, pca_box
@@ -59,7 +58,7 @@ class Pinball(Learner):
 
     Parameters
     ----------
-    n_facets, max_contexts, time_limit : as in `Learner`
+    n_facets, max_contexts : as in `Learner`
     penalty : float
         Weight gamma of the pinball loss, in cost for each unit of residual. Below mean(1'lambda) / tau_n the
         surrogate has no minimum in r and the set collapses; large values minimise the spread of the scores.
@@ -89,17 +88,11 @@ class Pinball(Learner):
     step_size: float = 0.03
     n_starts: int = 5
     max_contexts: int = 300
-    time_limit: float | None = None
 
     @standardised(each_outcome=False)
     def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
         """Learn from the learning split only; see `Learner`."""
         problem, d = samples.problem, samples.problem.n_outcomes
-        for name in ("n_steps", "batch_size", "n_starts", "max_contexts"):
-            check_count(getattr(self, name), name, minimum=1)
-        for name in ("penalty", "step_size"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)!r}.")
         reason = ""
         if not problem.structure.has_pieces:
             reason = f"a cost with a piece list (a maximum of affine functions of u), got a {problem.curvature} cost"
@@ -144,51 +137,40 @@ def _at_common_level(samples: Samples, W: Array) -> Polyhedron:
 
 
 class _Run:
-    """One call of `learn`: candidates, the best so far, the clock."""
+    """One call of `learn` with the best candidate so far."""
 
     def __init__(self, settings: Pinball, samples: Samples, rng: np.random.Generator) -> None:
         self.settings, self.samples, self.rng = settings, samples, rng
-        self.began = time.perf_counter()
         self.step = _decision_step(samples.problem.feasible)
         m = samples.n_contexts
         self.scored_on = np.sort(rng.choice(m, min(m, settings.max_contexts), replace=False))
         self.best: Polyhedron | None = None
-        self.best_value, self.stopped = np.inf, False
+        self.best_value = np.inf
         self.own_coverage = np.nan
 
     def from_starts(self, starts: list[Polyhedron]) -> LearnResult:
-        self.state = PinballState(starts[0].W, starts[0].b, 0.0, np.zeros((0, 0)))
-        done = 0
         for start in starts:
             for state in self.descend(start):
                 self._score(state)
-            done += 1
-            if self.stopped:
-                break
-        if self.best is None:
-            self._score(self.state)
         assert self.best is not None
         return LearnResult(
             set=self.best,
             objective=self.best_value,
-            status=Status.STOPPED_EARLY if self.stopped else Status.OPTIMAL,
-            detail=f"Algorithm 2 from {done} of {len(starts)} starts; its own radius covers {self.own_coverage:.3f} of "
-            "the learning residuals",
+            status=Status.FINISHED,
+            detail=f"Algorithm 2 from {len(starts)} starts; its own radius covers {self.own_coverage:.3f} of the "
+            "learning residuals",
         )
 
     def descend(self, start: Polyhedron) -> list[PinballState]:
         """The last iterate and the mean over the last quarter of the steps."""
-        settings, samples, limit = self.settings, self.samples, self.settings.time_limit
-        state = self.state = self._first(start)
+        settings, samples = self.settings, self.samples
+        state = self._first(start)
         far = far_box(samples)
         scale = float(standard_deviations(samples.residuals.reshape(-1, 1))[0])
         # A length on which decisions vary, so that their steps do not depend on their unit.
         width = float(np.ptp(state.z, axis=0).max()) or float(np.abs(state.z).max()) or 1.0
         tail, size = list[PinballState](), 0.0
         for t in range(settings.n_steps):
-            self.stopped = limit is not None and time.perf_counter() - self.began > limit
-            if self.stopped:
-                break
             batch = self.rng.choice(samples.n, min(settings.batch_size, samples.n), replace=False)
             gradient = surrogate_gradient(samples, state, batch, settings.penalty, far)
             rate = settings.step_size * 0.01 ** (t / settings.n_steps)
@@ -197,7 +179,7 @@ class _Run:
             if size:  # else no decision has changed any cost so far
                 z[contexts] = self.step(z[contexts], gradient.z, rate * width / size)
             W = state.W - rate / (scale * settings.penalty) * gradient.W
-            state = self.state = PinballState(
+            state = PinballState(
                 W=W / np.linalg.norm(W, axis=1, keepdims=True),
                 b=state.b - rate * scale / settings.penalty * gradient.b,
                 r=state.r - rate * scale / settings.penalty * gradient.r,

@@ -208,12 +208,8 @@ _SHARED = (("shared", "n"), ("shared", "d"))
 _SINGLE = (("single", "n"),)
 
 METHODS = (
-    LearningMethod(
-        "Descent",
-        (*_SHARED, ("shared", "K")),
-        _ours(lambda data: Descent(n_facets=data.K or None, time_limit=data.limit)),
-    ),
-    LearningMethod("Auto", _SHARED, _ours(lambda data: Auto(time_limit=data.limit))),
+    LearningMethod("Descent", (*_SHARED, ("shared", "K")), _ours(lambda data: Descent(n_facets=data.K or None))),
+    LearningMethod("Auto", _SHARED, _ours(lambda data: Auto())),
     LearningMethod("Scenario", (*_SHARED, *_SINGLE), _ours(lambda data: Scenario(time_limit=data.limit))),
     LearningMethod("SciPy Powell", (("shared", "n"),), _by_powell),
     LearningMethod("SciPy milp", _SINGLE, _by_milp),
