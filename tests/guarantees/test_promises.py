@@ -32,7 +32,7 @@ from polyhedge.calibration import (
 )
 from polyhedge.calibration.radii import rows_without_features
 from polyhedge.calibration.weighted import WeightedScores
-from polyhedge.monitoring.alarm import _MULTIPLES, Alarm
+from polyhedge.monitoring.monitor import _MULTIPLES, Alarm
 from polyhedge.rows import Rows
 from shared import round_trip
 

@@ -14,7 +14,7 @@ import polyhedge as ph
 import shared
 from polyhedge.learners import Auto, Descent, Needs, OneSidedBox, Samples, learn_with_spread, lower_bound
 from polyhedge.learners.auto import _CrossFit, half_way
-from polyhedge.learners.cross_fit import cross_validated
+from polyhedge.learners.spread import cross_validated
 from polyhedge.robust import decide
 from polyhedge_study.tasks import energy_task, synthetic_task
 from shared import codes

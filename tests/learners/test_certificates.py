@@ -12,7 +12,7 @@ import polyhedge as ph
 from polyhedge.calibration import conformal_rank
 from polyhedge.learners import Certified, CertifiedBound, Samples, auto, lower_bound
 from polyhedge.learners.exact.bound import below, certified
-from polyhedge.learners.exact.hull import HullOracle, floors_of_contexts
+from polyhedge.learners.exact.selection import HullOracle, floors_of_contexts
 from polyhedge.solvers.program import Status
 
 UNITS = (1e-3, 1e6)

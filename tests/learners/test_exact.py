@@ -12,9 +12,8 @@ import polyhedge as ph
 from polyhedge.calibration import conformal_rank
 from polyhedge.learners import Descent, Samples, Scenario, lower_bound
 from polyhedge.learners.exact.bound import Budget
-from polyhedge.learners.exact.hull import HullOracle
 from polyhedge.learners.exact.segment import select_on_segment
-from polyhedge.learners.exact.selection import SelectionSearch, star_inequality
+from polyhedge.learners.exact.selection import HullOracle, SelectionSearch, star_inequality
 from polyhedge.learners.objective import ROUTES, FacetCosts, reach_cost
 from polyhedge.problems.structure import Segment
 from polyhedge.robust import decide

@@ -12,7 +12,7 @@ from sklearn.linear_model import LinearRegression
 
 import polyhedge as ph
 from polyhedge.learners import Samples
-from polyhedge.learners.scaling import SampleScaling
+from polyhedge.learners.samples import SampleScaling
 from polyhedge.robust import decide
 from polyhedge.sets import Box
 

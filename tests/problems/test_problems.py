@@ -304,7 +304,7 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("options", "error", "message"),
         [
-            ({"decision": np.zeros(2)}, TypeError, "decision must be a cvxpy.Variable, a list or .* got ndarray"),
+            ({"decision": np.zeros(2)}, TypeError, "decision must be a cvxpy.Variable, a list or .* got array"),
             ({"n_outcomes": 0}, ValueError, "n_outcomes must be a positive integer, got 0"),
             ({"n_outcomes": 2.0}, ValueError, r"n_outcomes must be a positive integer, got 2\.0"),
             ({"cost": lambda z, u: cp.multiply(z, u)}, ValueError, r"must return one number.*shape \(2,\)"),

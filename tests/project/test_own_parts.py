@@ -25,7 +25,7 @@ from polyhedge.calibration.labels import with_values
 from polyhedge.data import Split
 from polyhedge.diagnostics import diagnostics_of_radii
 from polyhedge.model import Record, calibrated_radii, fitted_model, promise_of
-from polyhedge.monitoring.alarm import alarm_for
+from polyhedge.monitoring.monitor import alarm_for
 from polyhedge.planning import margin_path
 from polyhedge.planning.costs import PlanningProblem
 from polyhedge.planning.policies import Rule, fit_planner

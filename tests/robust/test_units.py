@@ -16,7 +16,7 @@ from sklearn.linear_model import LinearRegression
 
 import polyhedge as ph
 from polyhedge.learners import Samples
-from polyhedge.learners.scaling import SampleScaling
+from polyhedge.learners.samples import SampleScaling
 from polyhedge.problems.checks import outside_support
 from polyhedge.robust import Adversary, decide
 from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, UnionOfBalls

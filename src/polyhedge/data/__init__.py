@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 from polyhedge._support.lazy import lazy
 
 if TYPE_CHECKING:
-    from polyhedge.data.examples import EnergyEfficiency, ExampleTables, load_energy_efficiency, make_example
+    from polyhedge.data.examples import (
+        EnergyEfficiency,
+        ExampleTables,
+        load_energy_efficiency,
+        make_example,
+        make_synthetic,
+        mixing_matrix,
+        noise_scale,
+        synthetic_mean,
+    )
     from polyhedge.data.splits import (
         GroupSplit,
         Split,
@@ -20,7 +29,6 @@ if TYPE_CHECKING:
         split_rows,
         take_rows,
     )
-    from polyhedge.data.synthetic import make_synthetic, mixing_matrix, noise_scale, synthetic_mean
     from polyhedge.monitoring.backtest import backtest
 else:  # imported when they are first used
     __getattr__, __dir__ = lazy(__name__)

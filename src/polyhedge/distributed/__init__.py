@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 from polyhedge._support.lazy import lazy
 
 if TYPE_CHECKING:
-    from polyhedge.distributed.dask_frames import decide_frame, distributed_radius
     from polyhedge.distributed.parquet import decide_parquet
-    from polyhedge.distributed.row_table import decide_rows
+    from polyhedge.distributed.row_table import decide_frame, decide_rows, distributed_radius
 else:  # imported when they are first used
     __getattr__, __dir__ = lazy(__name__)
 

@@ -24,13 +24,12 @@ from polyhedge._support.tolerances import SELECTION_TIE
 from polyhedge._support.validation import check_count
 from polyhedge.calibration import conformal_radius, minimum_samples
 from polyhedge.data.splits import evenly_chosen
-from polyhedge.learners.cross_fit import Selection, cross_validated
 from polyhedge.learners.descent import Descent
 from polyhedge.learners.exact.bound import below
 from polyhedge.learners.exact.scenario import lower_bound
 from polyhedge.learners.one_sided_box import OneSidedBox, harmful_sides
-from polyhedge.learners.samples import Learner, LearnResult, Needs, Samples, n_affordable
-from polyhedge.learners.scaling import standardised
+from polyhedge.learners.samples import Learner, LearnResult, Needs, Samples, n_affordable, standardised
+from polyhedge.learners.spread import Selection, cross_validated
 from polyhedge.learners.starts import check_n_facets
 from polyhedge.robust import decide_knowing
 from polyhedge.sets import Polyhedron, Shape

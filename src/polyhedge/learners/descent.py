@@ -18,8 +18,7 @@ import numpy as np
 
 from polyhedge._support.tolerances import TIE
 from polyhedge._support.validation import Array, Indices
-from polyhedge.learners.samples import Learner, LearnResult, Samples, standard_deviations
-from polyhedge.learners.scaling import standardised
+from polyhedge.learners.samples import Learner, LearnResult, Samples, standard_deviations, standardised
 from polyhedge.learners.starts import axis_box, check_n_facets, closed, coarse, one_sided, pca_box, simplex
 from polyhedge.problems import NoSolutionError
 from polyhedge.robust import decide

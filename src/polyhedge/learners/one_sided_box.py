@@ -17,8 +17,7 @@ from polyhedge._support.tolerances import SOLVED
 from polyhedge._support.validation import Array
 from polyhedge.learners.paper.boxes import at_learning_radius, mean_cost
 from polyhedge.learners.paper.model import direction_bounds
-from polyhedge.learners.samples import Learner, LearnResult, Needs, Samples, standard_deviations, usable
-from polyhedge.learners.scaling import standardised
+from polyhedge.learners.samples import Learner, LearnResult, Needs, Samples, standard_deviations, standardised, usable
 from polyhedge.learners.starts import both_sides, closed
 from polyhedge.problems import DecisionProblem
 from polyhedge.sets import Polyhedron

@@ -9,13 +9,17 @@ because each of them is a set, and decisions for many contexts are fast for one 
 The shape stays as it was learned. Candidates are forests with two sizes of leaves and two powers of their predictions.
 Each is fitted without a fold and predicts it; the mean cost at the radius of the scaled scores is its score. A spread
 saves little compared with the noise of few rows: it is scored on many more rows than a shape is learned from.
+
+Selection among candidates by a cross-validated score and a complexity penalty.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from sklearn.model_selection import GroupKFold, KFold
@@ -26,14 +30,71 @@ from polyhedge._support.validation import Array, Indices
 from polyhedge.calibration import conformal_radius, minimum_samples
 from polyhedge.data import take_rows
 from polyhedge.data.splits import evenly_chosen
-from polyhedge.learners.cross_fit import cross_validated
 from polyhedge.learners.samples import Learner, LearnResult, Samples, standard_deviations
 from polyhedge.predictors.trees import Forest
 from polyhedge.robust import decide_knowing
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.program import Status
 
-__all__ = ["Spread", "choose_spread", "learn_with_spread"]
+logger = logging.getLogger(__name__)
+Candidate = TypeVar("Candidate")
+Model = TypeVar("Model")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What was chosen, and the scores behind the choice.
+
+    Attributes
+    ----------
+    chosen : name of the candidate with the least penalised score.
+    scores : cross-validated scores by name, without penalties.
+    penalties : complexity penalties by name.
+    failed : names of candidates that could not be fitted.
+    """
+
+    chosen: str
+    scores: Mapping[str, float]
+    penalties: Mapping[str, float]
+    failed: tuple[str, ...]
+
+
+def cross_validated(
+    candidates: Mapping[str, Candidate],
+    fit: Callable[[Candidate, int], Model],
+    score: Callable[[Sequence[Model]], float],
+    folds: Sequence[Indices],
+    penalty: Callable[[str, float], float] = lambda name, simplest: 0.0,
+) -> Selection:
+    """Fit every candidate without each fold, score its models on the folds, and choose the least penalised score.
+
+    Parameters
+    ----------
+    candidates : the simplest first; of those that tie, the first is chosen.
+    fit : (candidate, k) -> model fitted without fold k. A ValueError excludes a candidate where the simplest has a
+        finite score.
+    score : models, one for each fold -> score of the candidate on all folds together; lower is better.
+    folds : rows that are left out in turn.
+    penalty : (name, score of the simplest candidate) -> what its complexity adds to a candidate's score.
+    """
+    simplest, *_ = candidates
+    scores: dict[str, float] = {}
+    failed = []
+    for name, candidate in candidates.items():
+        try:
+            models = [fit(candidate, k) for k in range(len(folds))]
+        except ValueError as error:
+            if not np.isfinite(scores.get(simplest, np.inf)):
+                raise
+            logger.info("%s cannot be fitted here: %s", name, error)
+            failed.append(name)
+            continue
+        scores[name] = score(models)
+        logger.info("%s: cross-validated score %g", name, scores[name])
+    penalties = {name: penalty(name, scores[simplest]) for name in scores}
+    best = min(scores, key=lambda name: scores[name] + penalties[name])
+    return Selection(best, scores, penalties, tuple(failed))
+
 
 _ONE_SIZE = "one size"
 _CANDIDATES = {f"leaves of {leaf}, power {power}": (leaf, power) for leaf in (5, 20) for power in (0.5, 1.0)}

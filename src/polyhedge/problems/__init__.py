@@ -18,8 +18,8 @@ if TYPE_CHECKING:
         simplex_newsvendor,
         simplex_quadratic,
     )
-    from polyhedge.problems.stored import problem_to_data
     from polyhedge.problems.toml_file import from_reference, from_toml
+    from polyhedge.problems.written import problem_to_data
 else:  # imported when they are first used
     __getattr__, __dir__ = lazy(__name__)
 

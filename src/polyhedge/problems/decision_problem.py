@@ -40,14 +40,15 @@ from polyhedge.problems.lifted import (
     split_with_parameters,
 )
 from polyhedge.problems.pieces import Pieces, SumOfMaxima
-from polyhedge.problems.stored import fields_from_data, problem_to_data
 from polyhedge.problems.structure import Structure
 from polyhedge.problems.written import (
     Written,
     as_list,
     check_curvature,
     constraint_texts,
+    fields_from_data,
     problem_text,
+    problem_to_data,
     read_constants,
     read_problem,
 )

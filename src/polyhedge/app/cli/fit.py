@@ -15,8 +15,18 @@ from polyhedge._support.progress import progress
 from polyhedge._support.text import counted
 from polyhedge._support.warnings import SettingWarning
 from polyhedge.app.cli.app import say
-from polyhedge.app.cli.common import check_statuses, sources_in_words, tell_evaluation, tell_json, warn
-from polyhedge.app.cli.options import SignKey, TableOptions, command, names_in, read_problem
+from polyhedge.app.cli.options import (
+    SignKey,
+    TableOptions,
+    check_statuses,
+    command,
+    names_in,
+    read_problem,
+    sources_in_words,
+    tell_evaluation,
+    tell_json,
+    warn,
+)
 from polyhedge.predictors import PREDICTORS
 
 if TYPE_CHECKING:

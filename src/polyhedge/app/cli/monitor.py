@@ -16,8 +16,18 @@ from polyhedge._support.files import check_writable, replace_file
 from polyhedge._support.frames import row_keys
 from polyhedge._support.progress import progress
 from polyhedge.app.cli.app import say
-from polyhedge.app.cli.common import seen_before, tell, tell_json, warn
-from polyhedge.app.cli.options import ModelFile, ModelOptions, ModelTableOptions, SignKey, command, names_in
+from polyhedge.app.cli.options import (
+    ModelFile,
+    ModelOptions,
+    ModelTableOptions,
+    SignKey,
+    command,
+    names_in,
+    seen_before,
+    tell,
+    tell_json,
+    warn,
+)
 
 if TYPE_CHECKING:
     from polyhedge.app.rows import TableRows

@@ -14,8 +14,17 @@ import typer
 from polyhedge._support.files import check_writable, replace_file
 from polyhedge._support.progress import progress
 from polyhedge.app.cli.app import page_writer, say
-from polyhedge.app.cli.common import n_units, seen_before, tell_json, warn
-from polyhedge.app.cli.options import ModelFile, ModelTableOptions, command, names_in, opened
+from polyhedge.app.cli.options import (
+    ModelFile,
+    ModelTableOptions,
+    command,
+    n_units,
+    names_in,
+    opened,
+    seen_before,
+    tell_json,
+    warn,
+)
 
 if TYPE_CHECKING:
     from polyhedge.app.report.model import ModelDetails

@@ -14,11 +14,19 @@ from polyhedge._support.files import replace_file
 from polyhedge._support.progress import progress
 from polyhedge._support.tolerances import SOLVER
 from polyhedge.app.cli.app import app, say, say_csv
-from polyhedge.app.cli.common import (
+from polyhedge.app.cli.monitor import KeyColumn, LogFile, keys_of, log_of, log_path
+from polyhedge.app.cli.options import (
     BAD_INPUT,
     NO_SOLUTION,
+    AsJson,
+    FileOptions,
+    ModelFile,
+    ModelTableOptions,
     check_statuses,
+    command,
     n_units,
+    names_in,
+    opened,
     seen_before,
     sources_in_words,
     tell,
@@ -26,8 +34,6 @@ from polyhedge.app.cli.common import (
     tell_json,
     warn,
 )
-from polyhedge.app.cli.monitor import KeyColumn, LogFile, keys_of, log_of, log_path
-from polyhedge.app.cli.options import AsJson, FileOptions, ModelFile, ModelTableOptions, command, names_in, opened
 from polyhedge.app.reading import check_target, csv_text, write_table
 
 

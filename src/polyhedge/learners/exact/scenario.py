@@ -22,11 +22,9 @@ import numpy as np
 
 from polyhedge._support.validation import Array, Mask
 from polyhedge.learners.exact.bound import WORK, Budget, CertifiedBound, below, status_between
-from polyhedge.learners.exact.hull import HullOracle
 from polyhedge.learners.exact.segment import select_on_segment
-from polyhedge.learners.exact.selection import FixedDirectionSearch, SelectionSearch
-from polyhedge.learners.samples import Learner, LearnResult, Samples
-from polyhedge.learners.scaling import SampleScaling, standardised
+from polyhedge.learners.exact.selection import FixedDirectionSearch, HullOracle, SelectionSearch
+from polyhedge.learners.samples import Learner, LearnResult, Samples, SampleScaling, standardised
 from polyhedge.learners.starts import check_n_facets, closed, one_sided, simplex, without_noise
 from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron

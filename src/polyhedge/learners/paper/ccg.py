@@ -38,7 +38,7 @@ from scipy.spatial import ConvexHull, QhullError
 
 from polyhedge._support.validation import Array, Indices
 from polyhedge.learners.exact.bound import WORK, Budget, below
-from polyhedge.learners.exact.hull import mixing_weights
+from polyhedge.learners.exact.selection import mixing_weights
 from polyhedge.learners.paper.model import (
     CentredResiduals,
     Contexts,
@@ -48,8 +48,7 @@ from polyhedge.learners.paper.model import (
     excess_over_selected,
     for_contexts,
 )
-from polyhedge.learners.samples import Learner, LearnResult, Samples
-from polyhedge.learners.scaling import standardised
+from polyhedge.learners.samples import Learner, LearnResult, Samples, standardised
 from polyhedge.learners.starts import axis_box, check_n_facets, closed, without_noise
 from polyhedge.problems import Curvature, DecisionProblem, NoSolutionError, Pieces
 from polyhedge.problems.feasible_set import compile_feasible_program

@@ -29,8 +29,7 @@ from polyhedge.learners.paper.model import (
     for_contexts,
     solve_with_fixed,
 )
-from polyhedge.learners.samples import Learner, LearnResult, Samples
-from polyhedge.learners.scaling import standardised
+from polyhedge.learners.samples import Learner, LearnResult, Samples, standardised
 from polyhedge.learners.starts import axis_box, check_n_facets, closed, one_sided, without_noise
 from polyhedge.problems import DecisionProblem, Pieces
 from polyhedge.robust import decide

@@ -37,8 +37,7 @@ import scipy.sparse as sp
 
 from polyhedge._support.tolerances import SOLVED
 from polyhedge._support.validation import Array, Indices
-from polyhedge.learners.samples import Learner, LearnResult, Samples, standard_deviations
-from polyhedge.learners.scaling import standardised
+from polyhedge.learners.samples import Learner, LearnResult, Samples, standard_deviations, standardised
 from polyhedge.learners.starts import axis_box, both_sides, check_n_facets, closed, one_sided, pca_box
 from polyhedge.problems import NoSolutionError
 from polyhedge.problems.feasible_set import FeasibleProgram, quadratic_cost
