@@ -8,7 +8,7 @@ import pytest
 
 from polyhedge.learners import Samples
 from polyhedge.learners.objective import reach_cost
-from polyhedge.problems import DecisionProblem, newsvendor, simplex_linear
+from polyhedge.problems import DecisionProblem, newsvendor, simplex_linear, simplex_quadratic
 from polyhedge.robust import Counterpart, warm_starts
 from polyhedge.robust.support import SupportCertificate, maximise
 from polyhedge.robust.warm_starts import SharpVertices
@@ -149,3 +149,21 @@ def test_parallel_facets_that_share_a_multiplier_are_left_to_the_solver(monkeypa
     supports = SharpVertices(directions)
     assert supports(W, q) is shared
     assert supports(W, q) is shared
+
+
+@pytest.mark.parametrize(
+    "problem", [simplex_linear([0.0, 0.0]), simplex_quadratic([0.0, 0.0], 0.1)], ids=lambda p: p.name
+)
+def test_slopes_against_facets_along_the_axes_do_not_depend_on_the_last_digit(problem):
+    """At the ends of a segment of decisions several vertices are worst at once, and a stated rule takes one."""
+    rng = np.random.default_rng(0)
+    W = np.array([[1.0, 0.0], [0.0, 1.0], [0.8, 0.6], [-0.6, -0.8]])
+    residuals, centers = rng.normal(size=(2, 40, 2))
+    slopes = []
+    for seed in range(5):
+        moved = centers * (1 + 1e-15 * np.random.default_rng(seed).normal(size=centers.shape))
+        samples = Samples(residuals, moved, problem, 0.1)
+        slopes.append(samples.facet_gradient(W, np.array([1.0, 1.2, 1.1, 2.0]), np.arange(40)))
+    for one in slopes[1:]:
+        np.testing.assert_allclose(one.W, slopes[0].W, atol=1e-12)
+        np.testing.assert_allclose(one.q, slopes[0].q, atol=1e-12)

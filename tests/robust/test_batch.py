@@ -112,7 +112,9 @@ class TestRadiusPerRow:
         assert np.isnan(found.z[3]).all()
         assert "radius is infinite" in found.detail[3]
 
-    @pytest.mark.parametrize(("radius", "match"), [(np.ones(3), "an entry for each"), (np.full(6, np.nan), "a number")])
+    @pytest.mark.parametrize(
+        ("radius", "match"), [(np.ones(3), "an entry for each"), (np.full(6, np.nan), "be finite")]
+    )
     def test_radii_that_are_none_are_refused(self, radius, match):
         with pytest.raises(ValueError, match=match):
             decide(ph.problems.simplex_linear([0.0, 0.0]), self.shape, radius, self.centers)

@@ -20,7 +20,7 @@ def as_finite(values: ArrayLike, name: str, *, ndim: int) -> Array:
             raise TypeError("Complex data not supported" if array.dtype.kind == "c" else "these are times")
         array = np.asarray(array, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be numeric, got {values!r:.60}: {error}. Encode text first.") from error
+        raise ValueError(f"{name} must be numeric: {error}. Encode text first.") from error
     if array.ndim != ndim:
         raise ValueError(f"{name} must have {ndim} dimension(s), got shape {array.shape}.")
     bad = int(array.size - np.isfinite(array).sum())

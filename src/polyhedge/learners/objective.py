@@ -25,6 +25,7 @@ from typing import Self
 
 import numpy as np
 
+from polyhedge._support.tolerances import TIE
 from polyhedge._support.validation import Array, Indices
 from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.problems.structure import Segment
@@ -146,12 +147,15 @@ def _along_segment(costs: FacetCosts, W: Array, q: Array, contexts: Indices) -> 
     is_usable = low <= high
     if not is_usable.any():
         return FacetGradient.infinite(W, q)
-    pairs, start, slope, low, high = (part[is_usable] for part in (pairs, start, slope, low, high))
+    # Of pairs that tie, as at the ends of the segment against an axis facet, the one usable furthest is taken.
+    order = np.flatnonzero(is_usable)[np.argsort((low - high)[is_usable], kind="stable")]
+    pairs, start, slope, low, high = (part[order] for part in (pairs, start, slope, low, high))
     g1 = segment.base[1] + centers @ turn
     height, rise = (start * q[pairs]).sum(axis=1), (slope * q[pairs]).sum(axis=1) + g1[:, None]
     s = np.clip(-rise / (2 * curve), low, high) if curve > 0 else np.where(rise > 0, low, high)
     totals = height + (rise + curve * s) * s
-    best, rows = totals.argmin(axis=1), np.arange(len(centers))
+    rows = np.arange(len(centers))
+    best = (totals <= totals.min(axis=1, keepdims=True) + TIE).argmax(axis=1)
     values, s = segment.base[0] + centers @ segment.v0 + totals[rows, best], s[rows, best]
     multipliers = np.maximum(start[best] + slope[best] * s[:, None], 0.0)
     worst = _worst_residuals(segment, W, q, pairs, best, multipliers, s, g1 + 2 * curve * s)

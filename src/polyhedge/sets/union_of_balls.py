@@ -49,7 +49,10 @@ class UnionOfBalls(Shape):
     has_support_formula = True
 
     def __init__(self, anchors: ArrayLike) -> None:
-        object.__setattr__(self, "anchors", frozen(as_finite(anchors, "anchors", ndim=2)))
+        rows = as_finite(anchors, "anchors", ndim=2)
+        if not rows.size:
+            raise ValueError(f"anchors must hold at least one point, got shape {rows.shape}.")
+        object.__setattr__(self, "anchors", frozen(rows))
 
     @property
     def n_outcomes(self) -> int:

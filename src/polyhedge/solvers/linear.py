@@ -318,7 +318,8 @@ def maximise_linear(W: Array, h: Array, directions: Array, units: Array | None =
         solver.change_costs(columns, -units * v)
         solution = solver.solve()
         values[i], points[i] = np.inf, np.nan
-        if solution.status is Status.OPTIMAL:
+        # A vertex far away, between nearly parallel half-spaces, is known to a share of its distance.
+        if solution.status is Status.OPTIMAL or solution.gap <= OPTIMAL * abs(solution.value):
             points[i] = unit * (units * solution.x)
             values[i] = v @ points[i]
         elif solution.status is not Status.UNBOUNDED:
