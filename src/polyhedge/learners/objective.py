@@ -155,7 +155,7 @@ def _along_segment(costs: FacetCosts, W: Array, q: Array, contexts: Indices) -> 
     s = np.clip(-rise / (2 * curve), low, high) if curve > 0 else np.where(rise > 0, low, high)
     totals = height + (rise + curve * s) * s
     rows = np.arange(len(centers))
-    best = np.argmax(totals <= totals.min(axis=1, keepdims=True) + TIE, axis=1)
+    best: Indices = (totals <= totals.min(axis=1, keepdims=True) + TIE).argmax(axis=1)
     values, s = segment.base[0] + centers @ segment.v0 + totals[rows, best], s[rows, best]
     multipliers = np.maximum(start[best] + slope[best] * s[:, None], 0.0)
     worst = _worst_residuals(segment, W, q, pairs, best, multipliers, s, g1 + 2 * curve * s)
