@@ -10,7 +10,7 @@ The rows are real: riders of the bike share of Washington, hour by hour through 
 package ISLP, BSD-3-Clause). How many bikes should stand ready for either? One that stands idle costs 1, one that is
 missing 4. In time order: the first half trains the forecast, the last fifth tests.
 
-It needs ``pip install 'polyhedge[plot]'``.
+It needs ``pip install 'polyhedge[plot]'``, and for the data ``pip install ./study`` in a copy of the repository.
 """
 
 import matplotlib.pyplot as plt
@@ -19,7 +19,7 @@ from sklearn.ensemble import RandomForestRegressor
 from sklearn.frozen import FrozenEstimator
 
 import polyhedge as ph
-from polyhedge.data.real import bike_riders
+from polyhedge_study.real import bike_riders
 
 X, Y = (table.astype(float) for table in bike_riders())
 theirs, ours, test = np.split(np.arange(len(X)), [len(X) // 2, 4 * len(X) // 5])

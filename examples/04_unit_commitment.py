@@ -10,7 +10,7 @@ The load is real: 321 customers of a grid, 2012 to 2014 (hourly, from the Monash
 BSD-2-Clause), as its mean by night and by day in MW. The plants are invented. In time order: the last 200 of
 600 days test.
 
-It needs ``pip install 'polyhedge[plot]'``.
+It needs ``pip install 'polyhedge[plot]'``, and for the data ``pip install ./study`` in a copy of the repository.
 """
 
 import cvxpy as cp
@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import polyhedge as ph
-from polyhedge.data.real import electric_load
+from polyhedge_study.real import electric_load
 
 X, Y = electric_load()
 X, Y = X[-600:], Y[-600:]  # the last twenty months

@@ -8,7 +8,7 @@ order: 2015 to 2017 train, 2018 learns, 2019 calibrates, 2020 tests.
 
 What a user would do instead: charge in the ten hours with the lowest forecast.
 
-It needs ``pip install 'polyhedge[plot]'``.
+It needs ``pip install 'polyhedge[plot]'``, and for the data ``pip install ./study`` in a copy of the repository.
 """
 
 import cvxpy as cp
@@ -19,7 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import polyhedge as ph
-from polyhedge.data.real import day_ahead_prices
+from polyhedge_study.real import day_ahead_prices
 
 X, Y = day_ahead_prices()
 years = X.index.year

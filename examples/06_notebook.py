@@ -8,14 +8,14 @@ and says how often its bounds hold.
 The file is real: demand for three products of a bakery chain, 2016 to 2019 (in the package ddop2, Apache 2.0). Its
 column ``weekday`` is a day off its date and is left out; the date says it too.
 
-It needs ``pip install 'polyhedge[plot]'``.
+It needs ``pip install 'polyhedge[plot]'``, and for the data ``pip install ./study`` in a copy of the repository.
 """
 
 import matplotlib.pyplot as plt
 import pandas as pd
 
 import polyhedge as ph
-from polyhedge.data.real import bakery_rows
+from polyhedge_study.real import bakery_rows
 
 # %%
 # The file has a row for each day, shop and product. A decision is about all products of a shop for a day, so the

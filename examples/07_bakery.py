@@ -7,7 +7,7 @@ chain, day by day (in the package ddop2, Apache 2.0), in time order: the last ye
 
 What a user would do instead: make what the forecast says, or a quantile of it.
 
-It needs ``pip install 'polyhedge[plot]'``.
+It needs ``pip install 'polyhedge[plot]'``, and for the data ``pip install ./study`` in a copy of the repository.
 """
 
 import matplotlib.pyplot as plt
@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import polyhedge as ph
-from polyhedge.data.real import bakery_demand
+from polyhedge_study.real import bakery_demand
 
 X, Y = bakery_demand(n_shops=3)
 X = X.drop(columns="store").astype(float)

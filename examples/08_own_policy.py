@@ -9,7 +9,7 @@ would another rule promise?
 The demand is real: seven dishes, day by day, 2013 to 2015 (in the package ddop2, Apache 2.0). A portion too many costs
 1, one too few 3. In time order: the last 150 days test.
 
-It needs ``pip install 'polyhedge[plot]'``.
+It needs ``pip install 'polyhedge[plot]'``, and for the data ``pip install ./study`` in a copy of the repository.
 """
 
 import matplotlib.pyplot as plt
@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import polyhedge as ph
-from polyhedge.data.real import restaurant_demand
+from polyhedge_study.real import restaurant_demand
 
 X, Y = restaurant_demand()
 past, test = (X.iloc[:-150], Y.iloc[:-150]), (X.iloc[-150:], Y.iloc[-150:])

@@ -6,7 +6,7 @@ Split a budget over twenty shares of the S&P 500 (weekly losses in per cent, fro
 BSD-3-Clause). Nobody forecasts these well; what can be had is a portfolio whose loss of a week stays below a stated
 bound in nine weeks of ten.
 
-It needs ``pip install 'polyhedge[plot]'``.
+It needs ``pip install 'polyhedge[plot]'``, and for the data ``pip install ./study`` in a copy of the repository.
 """
 
 import cvxpy as cp
@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.dummy import DummyRegressor
 
 import polyhedge as ph
-from polyhedge.data.real import share_losses
+from polyhedge_study.real import share_losses
 
 X, Y = share_losses()
 X, Y = X.iloc[-1200:], Y.iloc[-1200:]

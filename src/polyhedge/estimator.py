@@ -22,8 +22,7 @@ from sklearn.exceptions import NotFittedError
 
 from polyhedge._support.files import replace_file
 from polyhedge._support.frames import is_dask_frame
-from polyhedge._support.progress import progress as bar
-from polyhedge._support.progress import tell
+from polyhedge._support.progress import progress as bar, tell
 from polyhedge._support.settings import SettingsEstimator
 from polyhedge._support.validation import Array
 from polyhedge._support.warnings import Code, warn

@@ -13,8 +13,6 @@ from polyhedge._support.frames import as_pandas, check_same_rows, column_of, ref
 from polyhedge._support.validation import Array, Indices, Mask, as_finite, numbers_of
 from polyhedge.data.splits import take_rows
 
-__all__ = ["Rows"]
-
 
 @dataclass(frozen=True, eq=False)
 class Rows:

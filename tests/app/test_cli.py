@@ -14,9 +14,8 @@ import pytest
 from typer.testing import Result
 
 import polyhedge
-from polyhedge.data.real import NoDataError
-from polyhedge_study import TASKS, bonferroni_box, energy_task, make_task
-from polyhedge_study import demo as demo_module
+from polyhedge_study import TASKS, bonferroni_box, demo as demo_module, energy_task, make_task
+from polyhedge_study.real import NoDataError
 from shared import run
 
 ROOT = Path(__file__).resolve().parents[2]

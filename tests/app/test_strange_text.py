@@ -14,8 +14,7 @@ import cvxpy as cp
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 from typer.testing import CliRunner, Result
 
 import polyhedge as ph

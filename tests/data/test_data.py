@@ -5,8 +5,7 @@ from importlib import resources
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy import sparse, stats
 
 from polyhedge.data import (

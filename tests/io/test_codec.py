@@ -11,8 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 import polyhedge as ph

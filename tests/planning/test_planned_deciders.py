@@ -15,8 +15,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.tree import DecisionTreeRegressor
 
 import polyhedge as ph
-from polyhedge.app.report import facets as words
-from polyhedge.app.report import model_report
+from polyhedge.app.report import facets as words, model_report
 from polyhedge.calibration import conformal_radius, conformal_rank
 from polyhedge.evaluation import measure_rows
 from polyhedge.fitting import guarantee_in_force

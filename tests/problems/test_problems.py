@@ -5,8 +5,7 @@ import copy
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.extra.numpy import arrays
 
 from polyhedge.problems import (
@@ -14,13 +13,13 @@ from polyhedge.problems import (
     DecisionProblem,
     Pieces,
     SumOfMaxima,
+    decompose as decompositions,
     newsvendor,
     portfolio,
     simplex_linear,
     simplex_newsvendor,
     simplex_quadratic,
 )
-from polyhedge.problems import decompose as decompositions
 from polyhedge.problems.decompose import decompose
 from polyhedge.problems.pieces import PIECE_LIMIT, maximum_of
 from polyhedge.robust import decide, decide_knowing

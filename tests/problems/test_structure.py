@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import polyhedge as ph
-from polyhedge.learners.objective import ROUTES as GRADIENTS
-from polyhedge.learners.objective import FacetCosts
+from polyhedge.learners.objective import ROUTES as GRADIENTS, FacetCosts
 from polyhedge.problems.structure import Kind
 from polyhedge.robust.engine.batch import WORTH_A_POOL
 from polyhedge.robust.routes import ROUTES, ROUTES_KNOWING, Job, dispatch

@@ -129,24 +129,24 @@ def test_no_module_is_longer_than_a_reader_keeps_in_mind() -> None:
 
 
 BUDGETS = {
-    "": 3510,  # 2900 is the aim
-    "data": 1200,  # 900 is the aim
-    "predictors": 1700,  # 1000 is the aim
+    "": 3485,  # 2900 is the aim
+    "data": 895,  # 900 is the aim
+    "predictors": 1665,  # 1000 is the aim
     "problems": 4465,  # 3900 is the aim
-    "sets": 1305,
+    "sets": 1295,
     "robust": 3540,  # 3500 is the aim
     "learners": 4780,  # 4600 is the aim
     "planning": 4035,  # 3000 is the aim
-    "regions": 1090,  # 900 is the aim
-    "calibration": 2050,  # 1900 is the aim
-    "monitoring": 1365,
-    "io": 1475,  # 1500 is the aim
-    "plots": 1125,  # 1000 is the aim
-    "app": 3880,  # 3800 is the aim
-    "distributed": 560,  # 600 is the aim
+    "regions": 1075,  # 900 is the aim
+    "calibration": 2015,  # 1900 is the aim
+    "monitoring": 1340,
+    "io": 1445,  # 1500 is the aim
+    "plots": 1095,  # 1000 is the aim
+    "app": 3835,  # 3800 is the aim
+    "distributed": 545,  # 600 is the aim
     "integrations": 130,
     "solvers": 2285,  # 2100 is the aim
-    "_support": 1160,  # 900 is the aim
+    "_support": 1115,  # 900 is the aim
 }
 """Lines of each package, "" being the modules at the top level: new code finds its room, or makes room."""
 

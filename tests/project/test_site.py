@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import polyhedge as ph
-from polyhedge.data import real as real_data
-from polyhedge.data.real import NoDataError
+from polyhedge_study import real as real_data
+from polyhedge_study.real import NoDataError
 
 DOCS = Path(__file__).parents[2] / "docs"
 SNIPPET = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -186,6 +186,7 @@ def test_an_example_needs_the_wheel_and_what_its_first_lines_say(path):
     extras = [name for extra in asked[1].split(",") for name in project["optional-dependencies"][extra]]
     there = {re.match(r"[\w-]+", name)[0] for name in [*project["dependencies"], *extras, "polyhedge"]}
     there |= {"sklearn"} if "scikit-learn" in there else set()
+    there |= {"polyhedge_study"} if "``pip install ./study``" in ast.get_docstring(tree) else set()
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert {name.partition(".")[0] for name in imported} - sys.stdlib_module_names <= there
@@ -193,7 +194,7 @@ def test_an_example_needs_the_wheel_and_what_its_first_lines_say(path):
 
 def test_most_examples_are_on_real_data_and_say_where_these_come_from():
     texts = {path.stem: path.read_text(encoding="utf-8") for path in (DOCS.parent / "examples").glob("*.py")}
-    real = {name for name, text in texts.items() if "from polyhedge.data.real import" in text}
+    real = {name for name, text in texts.items() if "from polyhedge_study.real import" in text}
     assert len(real) >= 0.7 * len(texts)
     for name in real:
         told = " ".join(texts[name].split('"""')[1].split())
@@ -207,7 +208,7 @@ def test_an_example_without_its_data_is_left_out_with_the_reason(tmp_path, monke
         raise NoDataError("prices 1.0 cannot be downloaded: no registry")
 
     monkeypatch.setattr(real_data, "day_ahead_prices", no_registry)
-    (tmp_path / "01_prices.py").write_text("from polyhedge.data.real import day_ahead_prices\n", encoding="utf-8")
+    (tmp_path / "01_prices.py").write_text("from polyhedge_study.real import day_ahead_prices\n", encoding="utf-8")
     (tmp_path / "02_numbers.py").write_text("import numpy\n", encoding="utf-8")
     without_data = runpy.run_path(str(DOCS / "_ext" / "without_data.py"))["without_data"]
     assert without_data(tmp_path) == {"01_prices": "prices 1.0 cannot be downloaded: no registry"}

@@ -3,8 +3,7 @@
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import polyhedge as ph
 from polyhedge.robust import Adversary, Counterpart, decide

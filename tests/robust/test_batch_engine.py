@@ -7,8 +7,7 @@ import tracemalloc
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import polyhedge as ph
 import polyhedge.robust.engine.batch as batch

@@ -9,8 +9,7 @@ from itertools import combinations
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, Region
 from polyhedge.sets.halfspaces import lawrence_volume

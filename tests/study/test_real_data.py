@@ -6,8 +6,8 @@ from zipfile import ZipFile
 import numpy as np
 import pytest
 
-from polyhedge.data import real as real_data
-from polyhedge.data.real import Member, NoDataError, wheel_member
+from polyhedge_study import real as real_data
+from polyhedge_study.real import Member, NoDataError, wheel_member
 
 CONTENT = b"date,price\n2020-01-01,1.5\n"
 MEMBER = Member("prices", "1.0", "prices/data.csv", hashlib.sha256(CONTENT).hexdigest())

@@ -7,8 +7,7 @@ import math
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from polyhedge.problems import DecisionProblem, simplex_linear, simplex_newsvendor, simplex_quadratic
 from polyhedge.robust import Adversary, decide

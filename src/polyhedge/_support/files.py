@@ -20,8 +20,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["check_writable", "explained", "new_file", "new_folder", "replace_file", "sole_writer"]
-
 # Names that nobody else would choose: what is removed must have been made here.
 _OURS = re.compile(r"\.polyhedge-[0-9a-f]{16}\.(?:part|lock)")
 _IS_WINDOWS = sys.platform == "win32"

@@ -10,14 +10,12 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-__all__ = ["lazy"]
 
+def lazy(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """`__getattr__`, `__dir__` and `__all__` of a package, for what it imports under `if TYPE_CHECKING:`.
 
-def lazy(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package, for what it imports under `if TYPE_CHECKING:`.
-
-    There type checkers and editors see the names as any others; `else: __getattr__, __dir__ = lazy(__name__)` follows.
-    Each name is read from the source at the first need: it stands in one place.
+    There type checkers and editors see the names as any others; `else: __getattr__, __dir__, __all__ = lazy(__name__)`
+    follows. The names are read from the source: each stands in one place.
 
     Examples
     --------
@@ -38,10 +36,9 @@ def lazy(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
         return value
 
     def names() -> list[str]:
-        module = vars(sys.modules[package])
-        return sorted({*module["__all__"], *(name for name in module if name.startswith("__"))})
+        return sorted({*_sources(package), *(name for name in vars(sys.modules[package]) if name.startswith("__"))})
 
-    return get, names
+    return get, names, sorted(_sources(package))
 
 
 @cache

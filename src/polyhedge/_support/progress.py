@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-__all__ = ["progress", "tell"]
 
 _LOGGER = logging.getLogger("polyhedge")
 _PATIENCE = 1.0

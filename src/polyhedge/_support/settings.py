@@ -8,8 +8,6 @@ from typing import Any, Self
 
 from sklearn.base import BaseEstimator
 
-__all__ = ["SettingsEstimator"]
-
 
 class SettingsEstimator(BaseEstimator):
     """A scikit-learn estimator that reaches into dataclasses: `learner__n_facets` is a field of the setting `learner`.

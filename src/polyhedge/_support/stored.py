@@ -7,8 +7,6 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, TypeVar, get_type_hints
 
-__all__ = ["StoredClass", "stored", "stored_class", "stored_class_named"]
-
 _Class = TypeVar("_Class", bound=type[Any])
 
 

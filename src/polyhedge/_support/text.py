@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import unicodedata
 
-__all__ = ["amount", "counted", "printable", "with_unit"]
-
 
 def printable(text: str) -> str:
     r"""The text with control characters, line breaks and marks that turn the reading order shown as escapes.

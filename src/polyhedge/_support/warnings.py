@@ -5,8 +5,6 @@ from __future__ import annotations
 import warnings
 from enum import StrEnum
 
-__all__ = ["Code", "CodedWarning", "SettingWarning", "UseWarning", "warn"]
-
 
 class Code(StrEnum):
     """What a diagnostic or a warning is about; the texts of most diagnostics begin with it."""

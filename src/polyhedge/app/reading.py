@@ -22,7 +22,6 @@ from polyhedge._support.files import check_writable, replace_file
 if TYPE_CHECKING:
     from polyhedge.predictors.columns import Table
 
-__all__ = ["MAX_VALUES", "check_target", "csv_text", "neutralised", "read_table", "restored", "write_table"]
 
 MAX_VALUES = 20_000_000
 """Rows times columns; as text they take some 2 GiB. Columns may number its square root, as they meet in pairs."""

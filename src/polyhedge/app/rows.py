@@ -20,11 +20,8 @@ from polyhedge.fitting import reference_values
 from polyhedge.io.fit_record import FitRecord
 from polyhedge.predictors.columns import Labels, Table, features_of, outcomes_of, text_of, values_of
 from polyhedge.problems import DecisionProblem, NoSolutionError
-from polyhedge.problems.layout import ProblemParameter, parameter_rows
-from polyhedge.problems.layout import order_outcomes as order_columns
+from polyhedge.problems.layout import ProblemParameter, order_outcomes as order_columns, parameter_rows
 from polyhedge.robust import decide_knowing
-
-__all__ = ["Observed", "Sources", "TableRows", "observed", "table_rows", "times_of"]
 
 Sources = Mapping[str, tuple[Any, ...]]
 """Where the values of each parameter come from: names of columns, or numbers, one for each of its entries."""

@@ -11,58 +11,37 @@ from typing import TYPE_CHECKING
 from polyhedge._support.lazy import lazy
 
 if TYPE_CHECKING:
-    from polyhedge.calibration.blocks import AllOf, BlockRadii, Blocks, Total
-    from polyhedge.calibration.by_category import ByCategory, CategoryRadii
-    from polyhedge.calibration.labels import fit_labels, takes_labels
+    from polyhedge.calibration.blocks import AllOf as AllOf, BlockRadii as BlockRadii, Blocks as Blocks, Total as Total
+    from polyhedge.calibration.by_category import ByCategory as ByCategory, CategoryRadii as CategoryRadii
+    from polyhedge.calibration.labels import fit_labels as fit_labels, takes_labels as takes_labels
     from polyhedge.calibration.marginal import (
-        Marginal,
-        OneRadius,
-        check_groups,
-        check_labels,
-        conformal_radius,
-        coverage_law,
-        grouped_radius,
+        Marginal as Marginal,
+        OneRadius as OneRadius,
+        check_groups as check_groups,
+        check_labels as check_labels,
+        conformal_radius as conformal_radius,
+        coverage_law as coverage_law,
+        grouped_radius as grouped_radius,
     )
-    from polyhedge.calibration.online import Online, OnlineRadii
-    from polyhedge.calibration.radii import Calibration, Calibrator, Radii, score_tolerance
-    from polyhedge.calibration.rank import attained_rank, conformal_rank, minimum_samples
-    from polyhedge.calibration.recent import Recent, RecentRadius
-    from polyhedge.calibration.this_model import ThisModel, ThisModelRadius, this_model_minimum, this_model_rank
-    from polyhedge.calibration.weighted import Weighted, WeightedRadii
+    from polyhedge.calibration.online import Online as Online, OnlineRadii as OnlineRadii
+    from polyhedge.calibration.radii import (
+        Calibration as Calibration,
+        Calibrator as Calibrator,
+        Radii as Radii,
+        score_tolerance as score_tolerance,
+    )
+    from polyhedge.calibration.rank import (
+        attained_rank as attained_rank,
+        conformal_rank as conformal_rank,
+        minimum_samples as minimum_samples,
+    )
+    from polyhedge.calibration.recent import Recent as Recent, RecentRadius as RecentRadius
+    from polyhedge.calibration.this_model import (
+        ThisModel as ThisModel,
+        ThisModelRadius as ThisModelRadius,
+        this_model_minimum as this_model_minimum,
+        this_model_rank as this_model_rank,
+    )
+    from polyhedge.calibration.weighted import Weighted as Weighted, WeightedRadii as WeightedRadii
 else:  # imported when they are first used
-    __getattr__, __dir__ = lazy(__name__)
-
-__all__ = [
-    "AllOf",
-    "BlockRadii",
-    "Blocks",
-    "ByCategory",
-    "Calibration",
-    "Calibrator",
-    "CategoryRadii",
-    "Marginal",
-    "OneRadius",
-    "Online",
-    "OnlineRadii",
-    "Radii",
-    "Recent",
-    "RecentRadius",
-    "ThisModel",
-    "ThisModelRadius",
-    "Total",
-    "Weighted",
-    "WeightedRadii",
-    "attained_rank",
-    "check_groups",
-    "check_labels",
-    "conformal_radius",
-    "conformal_rank",
-    "coverage_law",
-    "fit_labels",
-    "grouped_radius",
-    "minimum_samples",
-    "score_tolerance",
-    "takes_labels",
-    "this_model_minimum",
-    "this_model_rank",
-]
+    __getattr__, __dir__, __all__ = lazy(__name__)

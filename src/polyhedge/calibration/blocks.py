@@ -29,8 +29,6 @@ from polyhedge.calibration.rank import attained_rank
 from polyhedge.data.splits import as_span, as_times
 from polyhedge.rows import Rows
 
-__all__ = ["AllOf", "BlockRadii", "Total"]
-
 
 @dataclass(frozen=True)
 class Blocks(Calibrator):

@@ -14,20 +14,6 @@ from polyhedge._support.frames import as_pandas, check_same_rows, column_of, lis
 from polyhedge._support.stored import stored
 from polyhedge.rows import Rows
 
-__all__ = [
-    "ROW_LABELS",
-    "RowLabels",
-    "as_values",
-    "check_row_labels",
-    "check_source",
-    "fit_labels",
-    "read_from",
-    "source_of",
-    "takes_labels",
-    "values_of",
-    "with_values",
-]
-
 
 @stored("labels of the rows", transient=("values", "given"))
 @dataclass(frozen=True, repr=False)

@@ -21,8 +21,6 @@ from polyhedge._support.validation import Array, check_alpha, check_count
 from polyhedge.calibration.rank import attained_rank
 from polyhedge.rows import Rows
 
-__all__ = ["Calibration", "Calibrator", "Radii", "kept_scores", "rows_without_features", "score_tolerance"]
-
 
 @stored("calibration")
 @dataclass(frozen=True)

@@ -9,47 +9,26 @@ from polyhedge._support.lazy import lazy
 
 if TYPE_CHECKING:
     from polyhedge.data.examples import (
-        EnergyEfficiency,
-        ExampleTables,
-        load_energy_efficiency,
-        make_example,
-        make_synthetic,
-        mixing_matrix,
-        noise_scale,
-        synthetic_mean,
+        EnergyEfficiency as EnergyEfficiency,
+        ExampleTables as ExampleTables,
+        load_energy_efficiency as load_energy_efficiency,
+        make_example as make_example,
+        make_synthetic as make_synthetic,
+        mixing_matrix as mixing_matrix,
+        noise_scale as noise_scale,
+        synthetic_mean as synthetic_mean,
     )
     from polyhedge.data.splits import (
-        GroupSplit,
-        Split,
-        TimeSplit,
-        as_indices,
-        digest_rows,
-        equal_rows,
-        partition_rows,
-        split_rows,
-        take_rows,
+        GroupSplit as GroupSplit,
+        Split as Split,
+        TimeSplit as TimeSplit,
+        as_indices as as_indices,
+        digest_rows as digest_rows,
+        equal_rows as equal_rows,
+        partition_rows as partition_rows,
+        split_rows as split_rows,
+        take_rows as take_rows,
     )
-    from polyhedge.monitoring.backtest import backtest
+    from polyhedge.monitoring.backtest import backtest as backtest
 else:  # imported when they are first used
-    __getattr__, __dir__ = lazy(__name__)
-
-__all__ = [
-    "EnergyEfficiency",
-    "ExampleTables",
-    "GroupSplit",
-    "Split",
-    "TimeSplit",
-    "as_indices",
-    "backtest",
-    "digest_rows",
-    "equal_rows",
-    "load_energy_efficiency",
-    "make_example",
-    "make_synthetic",
-    "mixing_matrix",
-    "noise_scale",
-    "partition_rows",
-    "split_rows",
-    "synthetic_mean",
-    "take_rows",
-]
+    __getattr__, __dir__, __all__ = lazy(__name__)

@@ -22,18 +22,6 @@ from polyhedge._support.frames import as_pandas, check_same_rows, column_of, is_
 from polyhedge._support.stored import stored
 from polyhedge._support.validation import check_count, check_rng
 
-__all__ = [
-    "GroupSplit",
-    "IndexArray",
-    "Split",
-    "TimeSplit",
-    "as_indices",
-    "digest_rows",
-    "partition_rows",
-    "split_rows",
-    "take_rows",
-]
-
 IndexArray = NDArray[np.intp]
 
 _PARTS = ("train", "learn", "calibrate", "held_out")

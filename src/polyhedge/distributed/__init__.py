@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING
 from polyhedge._support.lazy import lazy
 
 if TYPE_CHECKING:
-    from polyhedge.distributed.parquet import decide_parquet
-    from polyhedge.distributed.row_table import decide_frame, decide_rows, distributed_radius
+    from polyhedge.distributed.parquet import decide_parquet as decide_parquet
+    from polyhedge.distributed.row_table import (
+        decide_frame as decide_frame,
+        decide_rows as decide_rows,
+        distributed_radius as distributed_radius,
+    )
 else:  # imported when they are first used
-    __getattr__, __dir__ = lazy(__name__)
-
-__all__ = ["decide_frame", "decide_parquet", "decide_rows", "distributed_radius"]
+    __getattr__, __dir__, __all__ = lazy(__name__)

@@ -10,8 +10,6 @@ from typing import Any
 from polyhedge._support.files import replace_file
 from polyhedge.estimator import RobustDecider, load
 
-__all__ = ["decider_model", "log_model", "save_model"]
-
 # What MLflow runs when it loads the model: a text of its own, because it takes no function without a pickle.
 _SCRIPT = """\
 from mlflow.models import set_model

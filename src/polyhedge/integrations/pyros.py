@@ -11,8 +11,6 @@ from polyhedge.sets import Ball, Ellipsoid
 if TYPE_CHECKING:
     from polyhedge.sets.region import Region
 
-__all__ = ["as_pyros"]
-
 
 def as_pyros(region: Region) -> Any:
     """The region as an uncertainty set of PyROS."""

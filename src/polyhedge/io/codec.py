@@ -18,8 +18,7 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Collection, Mapping, Sequence, Set as AbstractSet
 from enum import Enum
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -28,8 +27,6 @@ import numpy as np
 
 from polyhedge._support.stored import StoredClass, stored_class, stored_class_named
 from polyhedge.io.archive import ModelFileError
-
-__all__ = ["Decoder", "encode", "npy_header", "parse_json"]
 
 _FOLDER = "arrays"
 _MAX_CONTAINERS = 400_000

@@ -11,8 +11,6 @@ from polyhedge._support.warnings import Code
 from polyhedge.diagnostics import Diagnostic
 from polyhedge.predictors.columns import Schema
 
-__all__ = ["FitRecord", "Refreshed"]
-
 _KEY = "table"
 
 

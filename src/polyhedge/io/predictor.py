@@ -25,8 +25,6 @@ from polyhedge.predictors.regressor import (
     takes_nan,
 )
 
-__all__ = ["StoredPredictor", "load_predictor", "store_predictor"]
-
 _FOLDER = "predictor/"
 _TREE = f"{_FOLDER}schema.json"
 _SCALARS = ("bool", "bool_", "int8", "int32", "int64", "uint8", "uint32", "uint64", "float32", "float64", "str_")

@@ -18,8 +18,6 @@ from typing import Any
 from polyhedge._support.files import explained
 from polyhedge.io.archive import ModelFileError
 
-__all__ = ["Key", "Signature", "check_signature", "key_fingerprint", "make_keys", "read_signature", "signature_of"]
-
 Key = str | Path | bytes
 """A key: the file that holds it, or its text (PEM)."""
 

@@ -21,7 +21,6 @@ from polyhedge.robust import decide_knowing
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["CostCurve", "bounds_and_costs", "cost_coverage", "cost_curve"]
 
 # Denser where promises are usually made.
 ALPHAS = (0.5, 0.4, 0.3, 0.25, 0.2, 0.15, 0.1, 0.075, 0.05, 0.025, 0.01)

@@ -16,8 +16,6 @@ from polyhedge.problems.layout import by_row, parameter_rows
 from polyhedge.robust import decide
 from polyhedge.sets import Shape
 
-__all__ = ["cost_directions", "cost_slopes", "directions_around"]
-
 _MOST_ROWS = 300
 """Rows whose decisions are looked at: their directions are few, and a picture must not take minutes."""
 _MOST_DIRECTIONS = 6

@@ -21,7 +21,6 @@ from polyhedge.problems.layout import by_row, parameter_rows
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["decision_map"]
 
 # A feature of so few values is drawn at these alone, and the values of so many other features are printed.
 _FEW, _MOST_HELD = 2, 6

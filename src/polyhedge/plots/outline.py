@@ -17,7 +17,6 @@ from polyhedge.solvers.linear import maximise_linear
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Frame", "draw_set", "frame_of", "placed_set", "projection"]
 
 N_DIRECTIONS = 360
 """One a degree: an outline without visible corners."""

@@ -21,7 +21,6 @@ from polyhedge.sets import Shape
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["regions", "residual_pairs", "residual_set", "sets_over_residuals"]
 
 # Ten pairs: the most that can be distinguished on a screen.
 _MOST_OUTCOMES = 5

@@ -16,25 +16,6 @@ from polyhedge._support.frames import listed, names_of
 from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, Indices, Mask
 
-__all__ = [
-    "Column",
-    "Encoding",
-    "Schema",
-    "Table",
-    "as_table",
-    "choose_columns",
-    "features_of",
-    "number_columns",
-    "outcomes_of",
-    "part_of",
-    "read_features",
-    "reads_columns",
-    "text_of",
-    "time_order",
-    "useful_columns",
-    "values_of",
-]
-
 DATE_PARTS = ("weekday", "month", "hour")
 MISSING = "(missing)"
 _MOST_LEVELS = 30

@@ -24,8 +24,6 @@ from polyhedge.predictors import PREDICTORS
 from polyhedge.predictors.columns import Encoding, Schema, center_and_scale
 from polyhedge.predictors.trees import Trees, joined
 
-__all__ = ["ArrayPredictor", "FeatureRidge", "Recipe", "all_features", "check_weights", "paper_features"]
-
 
 def paper_features(X: ArrayLike) -> Array:
     """Feature map of the paper, ``[1, x, x_1 ** 2, x_2 ** 2, sin(x_1), sin(x_2)]`` for each row x of X.

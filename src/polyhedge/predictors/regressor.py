@@ -30,8 +30,6 @@ from polyhedge.data import take_rows
 from polyhedge.data.splits import fold_of
 from polyhedge.predictors.recipes import Recipe
 
-__all__ = ["Predictor", "as_predictor", "out_of_fold", "takes_nan", "takes_sparse"]
-
 
 class PredictionError(ValueError):
     """The predictions of some rows, whose numbers are `rows`, are not finite."""

@@ -31,8 +31,6 @@ from polyhedge.predictors.columns import (
 from polyhedge.predictors.recipes import Recipe
 from polyhedge.rows import Rows
 
-__all__ = ["Prepared", "choose_predictor", "is_auto", "is_made_here", "prepare", "takes_frame"]
-
 _LOG = logging.getLogger(__name__)
 COMPARED = ("smooth-ridge", "ridge", "forest", "boosting")
 """The candidates of the selection; of equal ones the first wins."""

@@ -13,8 +13,6 @@ from sklearn.tree import DecisionTreeRegressor
 from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, Indices, Mask, numbers_of
 
-__all__ = ["Forest", "Trees"]
-
 _PAIRS = 65_536
 """Pairs of a row and a tree that are walked together: what is needed in between stays in the cache."""
 _DEEPEST = 4096

@@ -16,8 +16,6 @@ from polyhedge.problems.decision_problem import DecisionProblem
 from polyhedge.problems.layout import Source
 from polyhedge.solvers.mps import MAX_MPS_BYTES, MpsModel, read_mps
 
-__all__ = ["from_mps"]
-
 
 def from_mps(
     path: str | Path, uncertain: Sequence[str], *, name: str = "", max_bytes: int = MAX_MPS_BYTES

@@ -5,28 +5,19 @@ from typing import TYPE_CHECKING
 from polyhedge._support.lazy import lazy
 
 if TYPE_CHECKING:
-    from polyhedge.regions.cost_guard import CostGuard, GuardRegions
-    from polyhedge.regions.family import RegionFamily, Regions, Work
-    from polyhedge.regions.learned_set import LearnedSet, SetPolicy, SetRegions
-    from polyhedge.regions.margin_path import MarginPath, PathPolicy, PathRegions, Steps
-    from polyhedge.regions.policy import DevelopedPolicy, PlannedDecisions, Policy
+    from polyhedge.regions.cost_guard import CostGuard as CostGuard, GuardRegions as GuardRegions
+    from polyhedge.regions.family import RegionFamily as RegionFamily, Regions as Regions, Work as Work
+    from polyhedge.regions.learned_set import LearnedSet as LearnedSet, SetPolicy as SetPolicy, SetRegions as SetRegions
+    from polyhedge.regions.margin_path import (
+        MarginPath as MarginPath,
+        PathPolicy as PathPolicy,
+        PathRegions as PathRegions,
+        Steps as Steps,
+    )
+    from polyhedge.regions.policy import (
+        DevelopedPolicy as DevelopedPolicy,
+        PlannedDecisions as PlannedDecisions,
+        Policy as Policy,
+    )
 else:  # imported when they are first used
-    __getattr__, __dir__ = lazy(__name__)
-
-__all__ = [
-    "CostGuard",
-    "DevelopedPolicy",
-    "GuardRegions",
-    "LearnedSet",
-    "MarginPath",
-    "PathPolicy",
-    "PathRegions",
-    "PlannedDecisions",
-    "Policy",
-    "RegionFamily",
-    "Regions",
-    "SetPolicy",
-    "SetRegions",
-    "Steps",
-    "Work",
-]
+    __getattr__, __dir__, __all__ = lazy(__name__)

@@ -24,8 +24,6 @@ from polyhedge.sets import Region, Volume
 if TYPE_CHECKING:  # a learned set is a family itself
     from polyhedge.regions.learned_set import LearnedSet
 
-__all__ = ["DEFAULT_WORK", "RegionFamily", "Regions", "Work"]
-
 
 @dataclass(frozen=True)
 class Work:

@@ -15,8 +15,6 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.regions.family import DEFAULT_WORK, Work
 from polyhedge.solvers.program import Status
 
-__all__ = ["DevelopedPolicy", "PlannedDecisions", "Policy"]
-
 
 @dataclass(frozen=True, eq=False)
 class PlannedDecisions:

@@ -5,11 +5,9 @@ from typing import TYPE_CHECKING
 from polyhedge._support.lazy import lazy
 
 if TYPE_CHECKING:
-    from polyhedge.robust.adversary import Adversary, WorstCase
-    from polyhedge.robust.counterpart import Counterpart
-    from polyhedge.robust.routes import decide, decide_knowing
-    from polyhedge.robust.scenarios import decide_by_scenarios
+    from polyhedge.robust.adversary import Adversary as Adversary, WorstCase as WorstCase
+    from polyhedge.robust.counterpart import Counterpart as Counterpart
+    from polyhedge.robust.routes import decide as decide, decide_knowing as decide_knowing
+    from polyhedge.robust.scenarios import decide_by_scenarios as decide_by_scenarios
 else:  # imported when they are first used
-    __getattr__, __dir__ = lazy(__name__)
-
-__all__ = ["Adversary", "Counterpart", "WorstCase", "decide", "decide_by_scenarios", "decide_knowing"]
+    __getattr__, __dir__, __all__ = lazy(__name__)

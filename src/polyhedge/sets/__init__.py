@@ -5,14 +5,12 @@ from typing import TYPE_CHECKING
 from polyhedge._support.lazy import lazy
 
 if TYPE_CHECKING:
-    from polyhedge.sets.ball import Ball
-    from polyhedge.sets.box import Box
-    from polyhedge.sets.ellipsoid import Ellipsoid
-    from polyhedge.sets.polyhedron import Polyhedron
-    from polyhedge.sets.region import Region
-    from polyhedge.sets.shape import Shape, Volume, mean_volume
-    from polyhedge.sets.union_of_balls import UnionOfBalls
+    from polyhedge.sets.ball import Ball as Ball
+    from polyhedge.sets.box import Box as Box
+    from polyhedge.sets.ellipsoid import Ellipsoid as Ellipsoid
+    from polyhedge.sets.polyhedron import Polyhedron as Polyhedron
+    from polyhedge.sets.region import Region as Region
+    from polyhedge.sets.shape import Shape as Shape, Volume as Volume, mean_volume as mean_volume
+    from polyhedge.sets.union_of_balls import UnionOfBalls as UnionOfBalls
 else:  # imported when they are first used
-    __getattr__, __dir__ = lazy(__name__)
-
-__all__ = ["Ball", "Box", "Ellipsoid", "Polyhedron", "Region", "Shape", "UnionOfBalls", "Volume", "mean_volume"]
+    __getattr__, __dir__, __all__ = lazy(__name__)

@@ -19,8 +19,6 @@ from polyhedge._support.validation import Array
 from polyhedge.solvers.linear import chebyshev_center, maximise_linear, units_of_outcomes
 from polyhedge.solvers.program import power_of_two
 
-__all__ = ["most_vertices", "vertices", "volume"]
-
 MAX_VERTICES = 5_000_000
 """Most vertices that are listed or that a volume is computed from: more take gigabytes."""
 

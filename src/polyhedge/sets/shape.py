@@ -17,7 +17,6 @@ from polyhedge.solvers.program import ConicForm
 if TYPE_CHECKING:
     from polyhedge.sets.polyhedron import Polyhedron
 
-__all__ = ["N_SAMPLES", "Scaled", "Shape", "Volume", "as_center", "as_directions", "frozen", "mean_volume"]
 
 N_SAMPLES = 10_000
 """Random points for a volume that has no closed form."""

@@ -15,8 +15,6 @@ import scipy.sparse as sp
 from polyhedge._support.files import replace_file
 from polyhedge._support.validation import Array, Mask, check_count
 
-__all__ = ["MAX_MPS_BYTES", "MpsModel", "read_mps"]
-
 MAX_MPS_BYTES = 2**26
 """Bytes of a file, unpacked: about a million coefficients, more than CVXPY compiles in a minute."""
 

@@ -8,8 +8,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Solver", "seconds_allowed", "solver_in_force", "solver_of"]
-
 _OWN_WORDS = {
     ("highs", "time_limit"): "Say Solver(time_limit=...), which counts for each program.",
     ("clarabel", "time_limit"): "Say Solver(time_limit=...), which serves HiGHS as well.",

@@ -33,7 +33,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from polyhedge.data import Split
-from polyhedge.data.real import (
+from polyhedge.data.splits import IndexArray
+from polyhedge.problems import DecisionProblem, newsvendor
+from polyhedge_study.real import (
     Table,
     bakery_demand,
     bike_riders,
@@ -42,8 +44,6 @@ from polyhedge.data.real import (
     restaurant_demand,
     share_losses,
 )
-from polyhedge.data.splits import IndexArray
-from polyhedge.problems import DecisionProblem, newsvendor
 from polyhedge_study.tasks import Task
 
 __all__ = ["CASES", "SEPARATE", "SERVED", "make_case"]

@@ -19,10 +19,10 @@ from sklearn.preprocessing import StandardScaler
 
 from polyhedge import DecisionProblem, RobustDecider
 from polyhedge.calibration import Online, conformal_radius
-from polyhedge.data.real import Table, day_ahead_prices
 from polyhedge.rows import Rows
 from polyhedge_study.grid import Grid
 from polyhedge_study.inside import Array
+from polyhedge_study.real import Table, day_ahead_prices
 
 __all__ = ["STEPS", "ScoredDays", "followed", "online_grid", "scored_days"]
 

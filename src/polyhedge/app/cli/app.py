@@ -28,8 +28,6 @@ from typer.core import TyperGroup
 from polyhedge import __version__
 from polyhedge._support.text import printable
 
-__all__ = ["app", "can_draw", "guard_streams", "page_writer", "say", "say_csv", "say_json"]
-
 _USER_ERRORS = (ValueError, TypeError, OSError, ImportError)
 """What a wrong argument or a wrong file raises; anything else is a fault of the library."""
 _HOW_TO_GET_IT = (

@@ -291,8 +291,7 @@ def backtest(
     """
     from polyhedge.app.cli.fit import outcome_frame
     from polyhedge.calibration.labels import with_values
-    from polyhedge.monitoring.backtest import backtest as replay
-    from polyhedge.monitoring.backtest import in_days
+    from polyhedge.monitoring.backtest import backtest as replay, in_days
 
     page = None if out is None else check_writable(out)
     decider, record = options.model_and_record(model)

@@ -7,8 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from functools import wraps
-from inspect import Parameter as Argument
-from inspect import Signature, signature
+from inspect import Parameter as Argument, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 

@@ -18,8 +18,6 @@ from polyhedge.model import Model
 from polyhedge.rows import Rows
 from polyhedge.sets import Polyhedron
 
-__all__ = ["facets_in_words", "policy_in_words"]
-
 # A term that moves the facet by less than this share of the largest one is not worth a reader's time.
 _NEGLIGIBLE = 0.01
 # Terms of a facet that a sentence can hold, and facets that a list can.

@@ -16,8 +16,6 @@ from polyhedge.monitoring.log import LoggedRow
 from polyhedge.monitoring.monitor import Monitoring
 from polyhedge.plots.style import BLUE, GREY, ORANGE, RED, plain, tidy
 
-__all__ = ["backtest_report", "monitoring_report"]
-
 _WINDOW = 50
 """Rows of the moving share: with fewer, one miss in ten rows would look like a change."""
 # Inches: the whole width of the page.

@@ -17,8 +17,6 @@ from polyhedge.plots import bounds_and_costs, cost_curve, cost_directions, resid
 from polyhedge.plots.curves import draw_cost_curve
 from polyhedge.plots.sets import most_uncertain, unit_of
 
-__all__ = ["bound_picture", "curve_blocks", "draw", "set_pictures"]
-
 # One row of pictures.
 _MOST_PAIRS = 3
 

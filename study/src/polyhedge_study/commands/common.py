@@ -61,8 +61,7 @@ def _say_wrapped(text: str) -> None:
 def progress_bar() -> Iterator[Callable[[Progress], None]]:
     """A bar with the time left on stderr; a line now and then where that is no terminal."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-    from rich.progress import Progress as ProgressBar
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress as ProgressBar, TextColumn
 
     errors = Console(stderr=True)
     if not errors.is_terminal:

@@ -31,7 +31,7 @@ from zipfile import BadZipFile, ZipFile
 import numpy as np
 import pandas as pd
 
-from polyhedge._support.files import replace_file
+from polyhedge_study.inside import replace_file
 
 __all__ = [
     "NoDataError",
