@@ -149,13 +149,13 @@ def _along_segment(costs: FacetCosts, W: Array, q: Array, contexts: Indices) -> 
         return FacetGradient.infinite(W, q)
     # Of pairs that tie, as at the ends of the segment against an axis facet, the one usable furthest is taken.
     order = np.flatnonzero(is_usable)[np.argsort((low - high)[is_usable], kind="stable")]
-    pairs, start, slope, low, high = (part[order] for part in (pairs, start, slope, low, high))
+    pairs, (start, slope, low, high) = pairs[order], (part[order] for part in (start, slope, low, high))
     g1 = segment.base[1] + centers @ turn
     height, rise = (start * q[pairs]).sum(axis=1), (slope * q[pairs]).sum(axis=1) + g1[:, None]
     s = np.clip(-rise / (2 * curve), low, high) if curve > 0 else np.where(rise > 0, low, high)
     totals = height + (rise + curve * s) * s
     rows = np.arange(len(centers))
-    best: Indices = (totals <= totals.min(axis=1, keepdims=True) + TIE).argmax(axis=1)
+    best = (totals <= totals.min(axis=1, keepdims=True) + TIE).argmax(axis=1)
     values, s = segment.base[0] + centers @ segment.v0 + totals[rows, best], s[rows, best]
     multipliers = np.maximum(start[best] + slope[best] * s[:, None], 0.0)
     worst = _worst_residuals(segment, W, q, pairs, best, multipliers, s, g1 + 2 * curve * s)
