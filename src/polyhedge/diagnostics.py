@@ -94,15 +94,13 @@ def diagnostics_of_fit(model: Model, rows: Rows, calibrate: Indices, in_time: bo
     """
     own, names = rows.take(calibrate), model.problem.outcome_names
     # Rows that developed a policy have trained its predictor too: their residuals are smaller than those of new rows.
+    calibrated = model.record.split.calibrate
     learn = model.record.split.learn[: 0 if model.family.trains_on_learning_rows else None]
-    parts = {"learning": learn, "calibration": model.record.split.calibrate}
-    if not in_time:
-        drift = drift_along_file(_residuals(model, rows.take(np.sort(np.concatenate(list(parts.values()))))), names)
-    elif model.family.trains_on_learning_rows:
-        drift = _drift_between_halves(_residuals(model, rows.take(parts["calibration"])), names)
+    if in_time and len(learn):
+        parts = {"learning part": learn, "calibration part": calibrated}
+        drift = drift_diagnostic({name: _residuals(model, rows.take(part)) for name, part in parts.items()}, names)
     else:
-        residuals = [(name, _residuals(model, rows.take(part))) for name, part in parts.items() if len(part)]
-        drift = drift_between_parts(residuals, names)
+        drift = _drift(_residuals(model, rows.take(np.sort(np.concatenate([learn, calibrated])))), names, in_time)
     copies = copies_diagnostic(row_hashes(own), model.record.seen, own.groups)
     return (*copies, *diagnostics_of_radii(model, own), *drift)
 
@@ -119,7 +117,7 @@ def diagnostics_of_new_radii(
         *seen_diagnostic(made, hashes),
         *copies_diagnostic(hashes, trained, rows.groups),
         *diagnostics_of_radii(model, rows),
-        *(_drift_between_halves(residuals, names) if in_time else drift_along_file(residuals, names)),
+        *_drift(residuals, names, in_time),
     )
 
 
@@ -168,10 +166,11 @@ def _residuals(model: Model, rows: Rows) -> Array:
     return one_of_each_group(rows.Y - model.family.predictor.predict(rows.features), rows.groups)
 
 
-def _drift_between_halves(residuals: Array, names: Sequence[str]) -> list[Diagnostic]:
-    half = len(residuals) // 2
-    parts = [("older half", residuals[:half]), ("newer half of the calibration", residuals[half:])]
-    return drift_between_parts(parts, names)
+def _drift(residuals: Array, names: Sequence[str], in_time: bool) -> list[Diagnostic]:
+    """Whether residuals in the order of time, or of the file, differ between their halves."""
+    halves = ("older half", "newer half of the calibration part") if in_time else ("first", "second half of the file")
+    parts = dict(zip(halves, np.split(residuals, [len(residuals) // 2]), strict=True))
+    return drift_diagnostic(parts, names, in_time=in_time)
 
 
 # Rows that are known already
@@ -249,50 +248,30 @@ def fed_again_diagnostic(hashes: Prints | None, fed: Prints | None) -> list[Diag
 # Single diagnostics
 
 
-def drift_between_parts(parts: Sequence[tuple[str, Array]], names: Sequence[str]) -> list[Diagnostic]:
-    """Whether residuals of consecutive parts of an ordered split differ.
+def drift_diagnostic(parts: Mapping[str, Array], names: Sequence[str], *, in_time: bool = True) -> list[Diagnostic]:
+    """Whether residuals of consecutive parts differ, of rows that were not used for training.
 
     Two-sample Kolmogorov-Smirnov tests, corrected for their number, so that a table without drift is suspected with
-    probability `FALSE_ALARMS` at most. `parts` are names with residuals (n, d) in the order of time.
+    probability `FALSE_ALARMS` at most. `parts` are residuals (n, d) by name, in the order of time or of the file.
     """
-    worst = _largest_drift(parts, names)
-    if worst is None:
-        return []
-    name, before, after, p = worst
-    return _about(
-        Code.DRIFT,
-        f"the residuals of {name} differ between the {before} and the {after} part (p = {p:.1g}; {_ALARM}). The "
-        "promise holds for rows like the calibration part only. Recalibrate on recent rows, and often.",
-    )
-
-
-def drift_along_file(residuals: Array, names: Sequence[str]) -> list[Diagnostic]:
-    """Whether residuals of a random split, given in the order of the file, differ between its two halves.
-
-    The same tests as between parts. The rows must not have been used for training.
-    """
-    half = len(residuals) // 2
-    worst = _largest_drift([("first", residuals[:half]), ("second", residuals[half:])], names)
-    if worst is None:
-        return []
-    return _about(
-        Code.ORDER,
-        f"the residuals of {worst[0]} differ between the first and the second half of the file (p = {worst[3]:.1g}; "
-        f'{_ALARM}). If the rows are in the order of time, split them in time: split="time" or a TimeSplit; on the '
-        "command line, give --time-column. If they are sorted by something else, shuffling took care of it.",
-    )
-
-
-def _largest_drift(parts: Sequence[tuple[str, Array]], names: Sequence[str]) -> tuple[str, str, str, float] | None:
-    """Outcome, parts and p-value of the test with the least p-value, if that is below its share of the false alarms."""
     tests = [
-        (name, before, after, float(stats.ks_2samp(old[:, j], new[:, j]).pvalue))
-        for (before, old), (after, new) in pairwise(parts)
+        (float(stats.ks_2samp(old[:, j], new[:, j]).pvalue), name, before, after)
+        for (before, old), (after, new) in pairwise(parts.items())
         if min(len(old), len(new)) > 1
         for j, name in enumerate(names)
     ]
-    least = min(tests, key=lambda test: test[3], default=None)
-    return None if least is None or least[3] * len(tests) > FALSE_ALARMS else least
+    p, name, before, after = min(tests, key=lambda test: test[0], default=(1.0, "", "", ""))
+    if p * len(tests) > FALSE_ALARMS or not tests:
+        return []
+    found = f"the residuals of {name} differ between the {before} and the {after} (p = {p:.1g}; {_ALARM})."
+    if in_time:
+        advice = "The promise holds for rows like the calibration part only. Recalibrate on recent rows, and often."
+        return _about(Code.DRIFT, f"{found} {advice}")
+    return _about(
+        Code.ORDER,
+        f'{found} If the rows are in the order of time, split them in time: split="time" or a TimeSplit; on the '
+        "command line, give --time-column. If they are sorted by something else, shuffling took care of it.",
+    )
 
 
 def order_diagnostic(rows: Any, *, as_they_come: bool = False) -> list[Diagnostic]:

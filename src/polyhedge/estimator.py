@@ -259,16 +259,6 @@ class RobustDecider(SettingsEstimator):
         with self._solving:
             return self._fitted("region").region(x, parameters, labels)
 
-    def worst_outcomes(self, X: Any, *, parameters: Parameters = None, labels: Labels = None) -> Array:
-        """For each row an outcome (N, d) at which its decision costs about its bound.
-
-        With guarantee="outcome" it is the worst outcome of the set. With "cost" it illustrates: the most expensive
-        scenario of the policy at which bound and uncertain constraints hold. NaN if there is none. `X`, `parameters`
-        and `labels` are as in `decide`.
-        """
-        with self._solving:
-            return self._fitted("worst_outcomes").worst_outcomes(X, parameters, labels)
-
     def bound(self, X: Any, z: Any, *, parameters: Parameters = None, labels: Labels = None) -> Decisions:
         """Bounds of decisions `z` of your own at rows `X`, with the worst outcome of each.
 

@@ -343,15 +343,6 @@ class Model:
         realised = np.bincount(np.unique(decisions.blocks, return_inverse=True)[1], weights=measured.realised)
         return replace(measured, totals_held=realised <= decisions.totals()["cost_bound"].to_numpy())
 
-    def worst_outcomes(self, X: Any, parameters: Mapping[Any, Any] | None = None, labels: Any = None) -> Array:
-        """For each row (N, d) an outcome at which the decision costs what it may: of the set, or an illustration."""
-        decided = self.decide(X, parameters, labels=labels)
-        if len(decided) == 0:
-            return decided.worst_outcome
-        rows = self.read(X, None, parameters, labels)
-        values = np.zeros((len(decided), 0)) if rows.parameters is None else rows.parameters
-        return self.family.worst_outcomes(rows.features, decided, values)
-
     def bound(self, X: Any, z: Any, parameters: Mapping[Any, Any] | None = None, labels: Any = None) -> Decisions:
         """Bounds of other decisions z at the same regions."""
         X = self.as_rows(X)

@@ -348,15 +348,15 @@ def test_drift_alarms_are_as_rare_as_promised_and_real_drift_is_found() -> None:
     rng = np.random.default_rng(0)
     n_tables, alarms = 400, 0
     for _ in range(n_tables):
-        parts = [(name, rng.standard_t(3, (40, 2))) for name in ("learning", "calibration", "held-out")]
-        alarms += bool(diagnostics.drift_between_parts(parts, ["a", "b"]))
+        parts = {name: rng.standard_t(3, (40, 2)) for name in ("learning", "calibration", "held-out part")}
+        alarms += bool(diagnostics.drift_diagnostic(parts, ["a", "b"]))
     # Exact binomial test against the promised rate; false alarm 1e-3.
     assert stats.binomtest(alarms, n_tables, diagnostics.FALSE_ALARMS, alternative="greater").pvalue > 1e-3
-    parts[2] = ("held-out", parts[2][1] + [0.0, 5.0])
-    (found,) = diagnostics.drift_between_parts(parts, ["a", "b"])
+    parts["held-out part"] += [0.0, 5.0]
+    (found,) = diagnostics.drift_diagnostic(parts, ["a", "b"])
     assert "residuals of b differ between the calibration and the held-out part" in found
-    assert diagnostics.drift_along_file(rng.normal(size=(60, 2)), ["a", "b"]) == []
-    (found,) = diagnostics.drift_along_file(np.linspace(0, 1, 60)[:, None], ["a"])
+    halves = {"first": np.linspace(0, 1, 30)[:, None], "second half of the file": np.linspace(1, 2, 30)[:, None]}
+    (found,) = diagnostics.drift_diagnostic(halves, ["a"], in_time=False)
     assert "give --time-column" in found
 
 

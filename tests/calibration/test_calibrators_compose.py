@@ -203,9 +203,8 @@ class TestWords:
     def test_categories_merged_by_hand_are_the_same_however_they_are_written(self) -> None:
         past = np.repeat([[1.0], [2.0], [3.0]], 30, axis=0)
         assert ByCategory(0, merged=(1, 2)).prepared(Rows(past), 90, 0.1).merged == ("1", "2")  # type: ignore[arg-type]
-        with pytest.warns(RuntimeWarning, match="merged names 7, which no training row has among 1, 2, 3") as caught:
-            ByCategory(0, merged=("1", "7")).prepared(Rows(past), 90, 0.1)
-        assert codes(caught) == {"Unknown category"}
+        with pytest.raises(ValueError, match="none of 7, 8 is among its values: 1, 2, 3"):
+            ByCategory(0, merged=("7", "8")).prepared(Rows(past), 90, 0.1)
 
     def test_missing_labels_are_one_category_however_they_are_stored(self) -> None:
         frame = pd.DataFrame({"kind": ["a", None, float("nan"), pd.NA, pd.NaT] * 20}, dtype=object)

@@ -11,7 +11,6 @@ import cvxpy as cp
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.linear_model import LogisticRegression
 
 import polyhedge as ph
 from polyhedge.calibration import ByCategory, Online, Recent, Weighted
@@ -81,17 +80,16 @@ def test_a_date_is_one_key_however_it_is_stored() -> None:
         assert len(follows.update(X[300:302], Y[300:302], keys=keys).missed) == 2
 
 
-@pytest.mark.parametrize("ratio", ["logistic", LogisticRegression()], ids=["logistic", "classifier"])
-def test_target_of_a_density_ratio_is_read_by_the_names_of_its_columns(ratio: Any) -> None:
+def test_target_of_a_density_ratio_is_read_by_the_names_of_its_columns() -> None:
     target = X[X["heat"] > 0]
     found = [
-        decider(calibration=Weighted(density_ratio=ratio, target=each)).fit(X, Y).decide(X[:5]).radii
+        decider(calibration=Weighted(target=each)).fit(X, Y).decide(X[:5]).radii
         for each in (target, target[["clock", "load", "heat"]].assign(more=1.0), target.to_numpy())
     ]
     assert np.array_equal(found[0], found[1])
     assert np.array_equal(found[0], found[2])
     with pytest.raises(ValueError, match="target must have the column"):
-        decider(calibration=Weighted(density_ratio=ratio, target=target[["heat"]])).fit(X, Y)
+        decider(calibration=Weighted(target=target[["heat"]])).fit(X, Y)
 
 
 @pytest.mark.parametrize("calibration", [Recent(30), Online(window=40)], ids=["recent", "online"])

@@ -36,7 +36,7 @@ def decider(**given: Any) -> ph.RobustDecider:
     return ph.RobustDecider(PROBLEM, learner=ph.learners.OneSidedBox(), random_state=0, **given)
 
 
-SHIFT = Weighted(density_ratio="logistic", target=rows(100, seed=5)[0] + [1.0, 0.0])
+SHIFT = Weighted(target=rows(100, seed=5)[0] + [1.0, 0.0])
 
 
 @pytest.mark.parametrize(

@@ -72,28 +72,6 @@ def test_expected_cost_is_the_mean_over_the_residuals_around_the_prediction(guar
         assert decided.expected_cost[i] == pytest.approx(decider.problem_.evaluate(own, outcomes, values).mean())
 
 
-def test_illustrated_outcome_is_the_dearest_of_the_residuals_that_keeps_the_promise(guarded):
-    decider, X, more = guarded
-    problem, policy = decider.problem_, decider.model_.family.policy
-    decided, worst, n_named = decider.decide(X[:9], **more), decider.worst_outcomes(X[:9], **more), 0
-    for i, outcomes in enumerate(policy.outcomes(X[:9], decider.centers(X[:9]))):
-        own = np.tile(decided.flat[i], (len(outcomes), 1))
-        values = np.tile(list(more["parameters"].values()), (len(outcomes), 1)) if more else None
-        costs, broken = problem.evaluate(own, outcomes, values), problem.violations(own, outcomes, values).any(axis=1)
-        kept = costs[~broken & (costs <= decided.cost_bound[i]) & (outcomes <= problem_support(problem)).all(axis=1)]
-        if not len(kept):  # the price of the order alone may be above the bound of a row
-            assert np.isnan(worst[i]).all()
-            continue
-        n_named += 1
-        named = problem.evaluate(own[:1], worst[[i]], None if values is None else values[:1])
-        assert named[0] == pytest.approx(kept.max(), abs=1e-9)
-    assert n_named > 6
-
-
-def problem_support(problem):
-    return problem.support_rows[1] if len(problem.support_rows[1]) else np.inf
-
-
 def test_files_keep_the_residuals_and_those_without_any_are_read(guarded, tmp_path):
     decider, X, more = guarded
     path, old = tmp_path / "model.polyhedge", tmp_path / "old.polyhedge"
@@ -104,7 +82,6 @@ def test_files_keep_the_residuals_and_those_without_any_are_read(guarded, tmp_pa
     again = ph.load(old)
     np.testing.assert_array_equal(again.decide(X, **more).cost_bound, decided.cost_bound)
     assert np.isnan(again.decide(X, **more).expected_cost).all()
-    assert np.isnan(again.worst_outcomes(X[:3], **more)).all()
 
 
 def _without_residuals(path, target):

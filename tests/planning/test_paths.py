@@ -79,20 +79,6 @@ def held(problem: DecisionProblem, found: ph.Decisions, Y: Floats) -> NDArray[np
     return kept
 
 
-def test_a_path_names_the_dearest_outcome_of_its_law_that_keeps_the_promise(decider: ph.RobustDecider) -> None:
-    X = rows(12, 5)[0]
-    found, worst = decider.decide(X), decider.worst_outcomes(X)
-    distribution = decider.model_.family.policy.planner.distribution  # type: ignore[attr-defined]
-    assert held(PROBLEM, found, worst).all()
-    for i, own in enumerate(distribution.outcomes(X, decider.centers(X))):
-        z = np.tile(found.flat[i], (len(own), 1))
-        costs, kept = PROBLEM.evaluate(z, own), (PROBLEM.violations(z, own) == 0).all(axis=1)
-        dearest = costs[kept & (costs <= found.cost_bound[i])].max()
-        assert PROBLEM.evaluate(z[:1], worst[[i]])[0] == pytest.approx(dearest, rel=1e-9)
-    refused = decider.model_.family.worst_outcomes(X, replace(found, flat=np.full_like(found.flat, np.nan)), X[:, :0])
-    assert np.isnan(refused).all()
-
-
 # --- any path, monotone or not ------------------------------------------------------------------------------
 
 

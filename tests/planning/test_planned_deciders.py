@@ -28,7 +28,6 @@ from polyhedge.planning.residual_distributions import DevelopmentRows, fit_distr
 from polyhedge.planning.risk import Risk
 from polyhedge.predictors.regressor import as_predictor
 from polyhedge.regions import CostGuard, GuardRegions, PlannedDecisions
-from polyhedge.regions.cost_guard import most_expensive_within
 from shared import codes, save_trusting
 
 
@@ -316,16 +315,13 @@ def test_evidence_of_a_learner_is_missed_with_words_that_say_what_to_do(fitted):
         _ = ph.RobustDecider(linear()).learn_result_
 
 
-def test_illustrated_outcome_can_come_and_costs_nearly_the_bound(fitted):
+def test_what_if_of_the_decision_itself_is_its_bound_at_an_outcome_that_costs_it(fitted):
     decider, X, _ = fitted
-    found, worst = decider.decide(X[:5]), decider.worst_outcomes(X[:5])
-    distribution = decider.model_.family.policy.distribution
-    costs = decider.problem_.evaluate(found.flat, worst)
-    for i, own in enumerate(distribution.outcomes(X[:5], decider.centers(X[:5]))):
-        all_costs = decider.problem_.evaluate(np.tile(found.flat[i], (len(own), 1)), own)
-        assert costs[i] == pytest.approx(all_costs[all_costs <= found.cost_bound[i]].max())
-        assert decider.region(X[i]).contains(worst[i])
-    assert np.isnan(found.worst_outcome).all()  # a bound on a cost has no worst outcome
+    found = decider.decide(X[:5])
+    again = decider.bound(X[:5], found)
+    np.testing.assert_allclose(again.cost_bound, found.cost_bound, rtol=1e-6)
+    np.testing.assert_allclose(decider.problem_.evaluate(found.flat, again.worst_outcome), found.cost_bound, rtol=1e-6)
+    assert np.isnan(found.worst_outcome).all()  # what decides a policy is no set
 
 
 def by_formula() -> ph.DecisionProblem:
@@ -384,15 +380,6 @@ def test_region_of_a_convex_cost_without_pieces_says_whether_it_ends():
     box = level(lambda z, u: cp.sqrt(u[0] + 1) + 0 * z[0], outcome_support=lambda u: [u >= -1, u <= 9])
     assert box.is_bounded
     assert "bounded>" in repr(box)
-
-
-def test_illustrated_outcome_is_within_the_known_support_and_the_bound():
-    problem, z = by_formula(), np.array([0.3, 0.7])
-    outcomes = np.array([[-2.0, 0.0], [0.0, 0.0], [1.0, 0.0], [9.0, 0.0]])
-    costs = problem.evaluate(np.tile(z, (3, 1)), outcomes[1:])
-    found = most_expensive_within(problem, z, float(costs[1]) + 1e-9, outcomes, np.zeros(0))
-    assert (found == outcomes[2]).all()
-    assert np.isnan(most_expensive_within(problem, z, -99.0, outcomes, np.zeros(0))).all()
 
 
 def test_region_of_a_guard_is_cut_by_what_is_known_of_outcomes():

@@ -266,7 +266,7 @@ def test_density_ratios_see_the_kinds_of_raw_rows(tmp_path):
         return pd.DataFrame({"kind": kind, "day": day}), pd.DataFrame(Y, columns=["rolls", "bread"])
 
     (X, Y), (target, came) = drawn(600, 0.2, 0), drawn(160, 0.9, 1)
-    weighted = ph.calibration.Weighted(density_ratio="logistic", target=target)
+    weighted = ph.calibration.Weighted(target=target)
     decider = ph.RobustDecider(ph.problems.newsvendor(**COSTS), learner=ph.learners.OneSidedBox(), random_state=0)
     decider.set_params(calibration=weighted).fit(X, Y).save(tmp_path / "m.polyhedge")
     twin = ph.load(tmp_path / "m.polyhedge")

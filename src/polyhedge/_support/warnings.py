@@ -26,7 +26,6 @@ class Code(StrEnum):
     NO_TIMES = "No times"
     GUARANTEE = "Guarantee"
     REFITTED = "Refitted"
-    UNKNOWN_CATEGORY = "Unknown category"
     FEW_IN_CATEGORY = "Few in a category"
     LARGE_FILE = "Large file"
 

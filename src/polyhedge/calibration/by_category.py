@@ -78,24 +78,18 @@ class ByCategory(Calibrator):
         categories, counts = np.unique(labels_of(rows, self.column), return_counts=True)
         column = ROW_LABELS if takes_labels(self) else self.column
         if self.merged:
-            unknown = [label for label in self.merged if label not in set(categories.tolist())]
-            if len(unknown) == len(self.merged):
+            if not set(self.merged) & set(categories.tolist()):
                 raise ValueError(
                     f"merged must name categories of {self.column!r}, but none of {listed(self.merged)} is among its "
                     f"values: {listed(categories.tolist())}. Write them as they stand there."
                 )
-            if unknown:
-                message = (
-                    f"merged names {listed(unknown)}, which no training row has among {listed(categories.tolist())}."
-                )
-                warn(Code.UNKNOWN_CATEGORY, f"{message} Check how they are written.", stacklevel=4)
-            return self if column is self.column else replace(self, column=column)
+            return replace(self, column=column)
         # Calibration rows have no say: a category that is merged because few of them came would be a biased sample.
         expected, order = counts * (n_calibrate / counts.sum()), np.argsort(counts, kind="stable")
         needed = _SAFETY * minimum_samples(alpha)
         n_rare = int((expected < needed).sum())
         if not n_rare:
-            return self if column is self.column else replace(self, column=column)
+            return replace(self, column=column)
         together = int(np.searchsorted(np.cumsum(expected[order]), needed)) + 1
         return replace(self, column=column, merged=tuple(categories[order[: max(n_rare, together)]].tolist()))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
@@ -10,17 +9,16 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from polyhedge._support.frames import is_missing, names_of, select_columns
+from polyhedge._support.frames import names_of, select_columns
 from polyhedge._support.stored import stored
 from polyhedge._support.tolerances import ROUNDING
-from polyhedge._support.validation import Array, as_finite, check_alpha, check_count, numbers_of
+from polyhedge._support.validation import Array, as_finite, check_alpha, check_count
 from polyhedge.calibration.labels import ROW_LABELS, RowLabels, source_of, takes_labels, values_of
 from polyhedge.calibration.radii import Calibrator, Radii, refuse_groups
+from polyhedge.predictors.columns import Column, Encoding, Schema
 from polyhedge.rows import Rows
 
 _Source = str | int | Callable[[Any], Any] | RowLabels
-_MOST_LEVELS = 30
-"""Levels of a column of kinds that are encoded, as in the predictors; rarer ones have no column."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,11 +34,9 @@ class Weighted(Calibrator):
     weights : str, int, callable or numbers (n,)
         The likelihood ratio, where it is known: a column of X by name or position, or a function of X. Or the weights
         of the rows of `fit`, one each; new rows then bring theirs, `decide(X, labels=weights)`, in the same unit.
-    density_ratio : "logistic" or classifier with predict_proba
-        What estimates it otherwise, from features only: those of `fit` that calibrate nothing, and of `target`. The
-        promise is then approximate, as good as the estimate.
     target : rows like X
-        Features of rows to decide, or of rows like them; needed with `density_ratio`.
+        Features of rows to decide, or of rows like them, where it is not known: a logistic regression compares them
+        with features of `fit` that calibrate nothing. The promise is then approximate, as good as the estimate.
 
     References
     ----------
@@ -56,15 +52,12 @@ class Weighted(Calibrator):
     """
 
     weights: Any = None
-    density_ratio: Any = None
     target: Any = field(default=None, repr=False)
     reads_weights: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if (self.weights is None) == (self.density_ratio is None):
-            raise ValueError("Give either weights, where the likelihood ratio is known, or density_ratio and target.")
-        if self.density_ratio is not None and self.target is None:
-            raise ValueError("density_ratio needs target, features like those of the rows to decide.")
+        if (self.weights is None) == (self.target is None):
+            raise ValueError("Give either weights, the likelihood ratio, or target, features like those to come.")
         if self.weights is not None:
             object.__setattr__(self, "weights", source_of(self.weights, "weights"))
 
@@ -77,7 +70,7 @@ class Weighted(Calibrator):
         """The same with the ratio estimated from rows that calibrate nothing; itself where the ratio is known."""
         if self.weights is not None:
             return Weighted(ROW_LABELS) if takes_labels(self) else self
-        return Weighted(fitted_ratio(self.density_ratio, rows.features, self.target))
+        return Weighted(LogisticRatio.fitted(rows.features, self.target))
 
     def calibrate(self, scores: Array, rows: Rows, alpha: float) -> WeightedRadii:
         """Scores in order with their weights; calibration rows only."""
@@ -153,7 +146,7 @@ class WeightedRadii(Radii):
     @property
     def is_estimated(self) -> bool:
         """Whether the likelihood ratio is an estimate."""
-        return isinstance(self.weights, (LogisticRatio, ClassifierRatio))
+        return isinstance(self.weights, LogisticRatio)
 
     def at_level(self, alpha: float) -> WeightedRadii:
         """The radii for another level, from the same calibration rows."""
@@ -246,116 +239,46 @@ def as_weights(weights: ArrayLike) -> Array:
     return weights
 
 
-def fitted_ratio(classifier: Any, past: Any, target: Any) -> LogisticRatio | ClassifierRatio:
-    """The ratio that tells rows of the target from rows of the past, which must not calibrate anything.
-
-    `classifier` is "logistic", or a scikit-learn classifier with `predict_proba`, which is fitted as a copy. Columns of
-    the target are put in the order of the past's, and others left out, where both have names.
-    """
-    names = names_of(past)
-    target = target if names is None else select_columns(target, names, "target")
-    if isinstance(classifier, str) and classifier == "logistic":
-        return LogisticRatio.fitted(past, target)
-    if isinstance(classifier, (str, type)) or not hasattr(classifier, "predict_proba"):
-        raise TypeError(
-            f'density_ratio must be "logistic" or a classifier with predict_proba, got {classifier!r}. Call the class.'
-        )
-    from sklearn.base import clone
-
-    is_target = np.repeat([False, True], [len(past), len(target)])
-    if hasattr(past, "iloc"):
-        import pandas as pd
-
-        X = pd.concat([past, pd.DataFrame(target, columns=past.columns)], ignore_index=True)
-    else:
-        X = np.concatenate([np.asarray(past), np.asarray(target)])
-    return ClassifierRatio(clone(classifier).fit(X, is_target), len(is_target))
-
-
-@dataclass(frozen=True, eq=False)
-class ClassifierRatio:
-    """The odds that a fitted classifier gives for a row to be of the target; `n` rows fitted it."""
-
-    classifier: Any
-    n: int
-
-    def __call__(self, X: Any) -> Array:
-        """Odds (N,), the ratio but for a factor that does not matter."""
-        # n rows cannot tell rarer things than one in n: a tree's 0 and 1 would be weights of zero and infinity.
-        chance = np.clip(self.classifier.predict_proba(X)[:, 1], 1 / (self.n + 2), 1 - 1 / (self.n + 2))
-        return np.asarray(chance / (1 - chance))
-
-
 @stored("logistic density ratio")
 @dataclass(frozen=True, eq=False)
 class LogisticRatio:
-    """exp(slopes' (x - means) / scales + intercept) of features x, from a logistic regression.
+    """exp(slopes' x + intercept) of encoded features x, from a logistic regression of target rows against past ones."""
 
-    x holds the numeric features, then a 1 for the level of each column of kinds; `kinds` are these with their levels.
-    """
-
-    means: Array
-    scales: Array
+    reads: Encoding
     slopes: Array
     intercept: float
-    kinds: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def __post_init__(self) -> None:
-        is_table = self.means.ndim == 1 and self.means.shape == self.scales.shape == self.slopes.shape
-        if not is_table or not (self.scales > 0).all():
-            raise ValueError("A density ratio needs a mean, a positive scale and a slope for each feature.")
+        if self.slopes.ndim != 1:
+            raise ValueError("A density ratio needs a slope for each encoded feature.")
 
     @classmethod
     def fitted(cls, past: Any, target: Any) -> Self:
-        """Penalised logistic regression on standardised features; missing numbers are taken as their mean."""
+        """Penalised logistic regression on rows that calibrate nothing; columns of the target as in the past."""
+        import pandas as pd
         from sklearn.linear_model import LogisticRegression
 
-        kinds = _kinds(past, target)
-        old, new = _numbers(past, kinds), _numbers(target, kinds)
-        if not old.shape[1]:
-            raise ValueError("A logistic density ratio needs features, got none. Give a classifier that takes X.")
-        if old.shape[1] != new.shape[1]:
-            raise ValueError(f"target must have the {old.shape[1]} numeric features of X, got {new.shape[1]}.")
-        means, deviations = np.nanmean(old, axis=0), np.nanstd(old, axis=0)
-        scales = np.where(deviations > 0, deviations, 1.0)
-        X = np.nan_to_num((np.vstack([old, new]) - means) / scales)
-        model = LogisticRegression(max_iter=1000).fit(X, np.arange(len(X)) >= len(old))
-        return cls(means, scales, model.coef_[0], float(model.intercept_[0]), kinds)
+        names = names_of(past)
+        old, new = _frame(past), _frame(target if names is None else select_columns(target, names, "target"))
+        kinds = {name: "number" if kind.kind in "biuf" else "category" for name, kind in old.dtypes.items()}
+        if not kinds or old.shape[1] != new.shape[1]:
+            raise ValueError(f"target must have the {old.shape[1]} features of X, at least one, got {new.shape[1]}.")
+        rows = pd.concat([old, new.set_axis(old.columns, axis=1)], ignore_index=True)
+        schema = Schema(tuple(Column(name, kind) for name, kind in kinds.items()), ())
+        reads = Encoding.of(rows, schema)
+        model = LogisticRegression(max_iter=1000).fit(reads(rows), np.arange(len(rows)) >= len(old))
+        return cls(reads, model.coef_[0], float(model.intercept_[0]))
 
     def __call__(self, X: Any) -> Array:
         """Odds (N,), the ratio but for a factor that does not matter."""
-        numbers = _numbers(X, self.kinds)
-        if numbers.shape[1] != len(self.means):
-            raise ValueError(f"The density ratio takes {len(self.means)} features, got {numbers.shape[1]}.")
-        x = np.nan_to_num((numbers - self.means) / self.scales)
-        exponent = x @ self.slopes + self.intercept
+        exponent = self.reads(_frame(X)) @ self.slopes + self.intercept
         return np.exp(np.clip(exponent, -500.0, 500.0))  # beyond this a float overflows, and one row outweighs all
 
 
-def _kinds(past: Any, target: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Columns of a frame that hold texts, categories or truth values, each with its most frequent levels."""
-    if not hasattr(past, "select_dtypes"):
-        return ()
-    kinds = []
-    for name, dtype in past.dtypes.items():
-        if dtype.kind in "ObSU" and name in target.columns:
-            counts = Counter([*_labels(past[name]), *_labels(target[name])])
-            kinds.append((str(name), tuple(sorted(label for label, _ in counts.most_common(_MOST_LEVELS)))))
-    return tuple(kinds)
+def _frame(X: Any) -> Any:
+    """Rows as a frame of numbers and texts, its columns named by texts."""
+    import pandas as pd
 
-
-def _labels(column: Any) -> list[str]:
-    return ["(missing)" if is_missing(value) else str(value) for value in column.to_list()]
-
-
-def _numbers(X: Any, kinds: tuple[tuple[str, tuple[str, ...]], ...]) -> Array:
-    """The numeric features (N, k), then a column for each level of each of the kinds."""
-    numbers = numbers_of(X)
-    if numbers is None:
-        raise ValueError("A logistic density ratio needs numeric features, got none. Give a classifier that takes X.")
-    named = {str(name): name for name in getattr(X, "columns", ())}
-    encoded = [
-        np.array([[label == level for level in levels] for label in _labels(X[named[name]])], dtype=np.float64)
-        for name, levels in kinds
-    ]
-    return np.hstack([numbers, *(part.reshape(len(numbers), -1) for part in encoded)])
+    frame = X if hasattr(X, "select_dtypes") else pd.DataFrame(X.toarray() if hasattr(X, "tocsr") else np.asarray(X))
+    frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
+    return frame.astype({name: str for name, kind in frame.dtypes.items() if kind.kind not in "biuf"})

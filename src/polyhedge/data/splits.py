@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
 from itertools import combinations, pairwise
 from numbers import Integral
 from typing import Any
@@ -29,14 +28,8 @@ _SHARES = (0.5, 0.25, 0.25)
 """Train, learn, calibrate."""
 HALVES = (0.0, 0.5, 0.5, 0.0)
 """Two halves, of which the first learns and the second calibrates."""
-_TEXT = re.compile(r"\s*(-?\d{1,18})\s*([A-Za-z]*)\s*")
-_ZONED = re.compile(r":\d\d.*(Z|[+-]\d\d(:?\d\d)?)\s*$")
-"""The end of a text with an hour and a time zone."""
-_UNITS = ("W", "D", "h", "m", "s", "ms", "us")
 _MONTHS = {"M": 1, "Y": 12}
 """Months have no fixed length and are counted by the calendar."""
-_MOST_DAYS = 50_000_000
-"""A date and a shorter length of time have a sum, in the microseconds of Python's own dates."""
 
 
 @stored("split")
@@ -375,24 +368,17 @@ def as_times(values: Any, dtype: Any = None) -> NDArray[Any]:
     values = as_pandas(values)
     array = np.asarray(values if isinstance(values, np.ndarray) else list(values))
     try:
-        wants_dates = array.dtype.kind not in "iuf" if dtype is None else np.dtype(dtype).kind == "M"
-        if wants_dates and array.dtype.kind in "OU" and array.ndim == 1:
-            array = np.fromiter(map(_in_utc, array.tolist()), dtype=object, count=len(array))
-        times = array.astype("datetime64[us]") if wants_dates else array.astype(np.float64)
+        if array.dtype.kind in "iuf" if dtype is None else np.dtype(dtype).kind != "M":
+            times = array.astype(np.float64)
+        else:
+            from pandas import to_datetime
+
+            times = to_datetime(array, utc=True, format="ISO8601").tz_localize(None).to_numpy("datetime64[us]")
     except (TypeError, ValueError) as error:
         raise ValueError(f"Times must be numbers, or dates such as 2024-12-31: {error}.") from error
     if np.isnan(times).any() if times.dtype.kind == "f" else np.isnat(times).any():
         raise ValueError("Times must not be missing. Leave rows without a time out.")
     return times
-
-
-def _in_utc(time: Any) -> Any:
-    """A date without a time zone: NumPy has none, and warns of each that it drops."""
-    if is_missing(time):
-        return np.datetime64("NaT")
-    if isinstance(time, str) and _ZONED.search(time):
-        time = datetime.fromisoformat(time.strip())
-    return time.astimezone(UTC).replace(tzinfo=None) if getattr(time, "tzinfo", None) is not None else time
 
 
 def as_span(amount: Any, times: NDArray[Any], name: str) -> Any:
@@ -416,27 +402,25 @@ def months_in(amount: Any) -> int | None:
     >>> months_in("3M"), months_in("1Y"), months_in("30D")
     (3, 12, None)
     """
-    match = _TEXT.fullmatch(amount) if isinstance(amount, str) else None
-    return int(match[1]) * _MONTHS[match[2]] if match and match[2] in _MONTHS else None
+    match = re.fullmatch(r"(\d+)([MY])", amount) if isinstance(amount, str) else None
+    return int(match[1]) * _MONTHS[match[2]] if match else None
 
 
 def _duration(amount: Any, name: str) -> Any:
-    if isinstance(amount, (timedelta, np.timedelta64)):
-        length = np.timedelta64(amount)
-    else:
-        text = "0s" if (_is_number(amount) and amount == 0) or amount == "0" else amount
-        match = _TEXT.fullmatch(text) if isinstance(text, str) else None
-        if match is None or match[2] not in _UNITS:
-            raise ValueError(
-                f"{name} must be a number with a unit, such as '7D' or '12h', where times are dates, got "
-                f"{str(amount)[:40]!r}. Units are {', '.join(_UNITS)}."
-            )
-        unit: Any = match[2]
-        length = np.timedelta64(int(match[1]), unit)
-    if not 0 <= length / np.timedelta64(1, "D") < _MOST_DAYS:
-        most = f"{_MOST_DAYS / 365:.0f} years"
-        raise ValueError(f"{name} must be at least 0 and below {most}, got {str(amount)[:40]!r}.")
-    return length.astype("timedelta64[us]")
+    from pandas import Timedelta
+
+    try:
+        if _is_number(amount) and amount != 0:
+            raise ValueError
+        length = Timedelta(amount)
+        if not length >= Timedelta(0):  # negative, or none
+            raise ValueError
+    except ValueError as error:
+        raise ValueError(
+            f"{name} must be a number of at least 0 with a unit, such as '7D' or '12h', where times are dates, got "
+            f"{str(amount)[:40]!r}. Units are W, D, h, min, s, ms and us."
+        ) from error
+    return length.to_timedelta64().astype("timedelta64[us]")
 
 
 def _is_number(amount: Any) -> bool:

@@ -204,13 +204,11 @@ def regions(
     frame = _frame_of_regions(list(placed.values()), centers, (i, j))
     for k, (label, shape) in enumerate(placed.items()):
         draw_set(ax, shape, 0.0, (i, j), frame, label, k)
-        decider = named[label]
-        outcome = decider.model_.worst_outcomes(rows[k], parameters, labels)[0]
-        # A bound on the cost of one decision has no worst outcome; one that costs about the bound shows what it means.
-        worst = "worst outcome" if decider.model_.guarantee == "outcome" else "an expensive outcome, as an illustration"
-        worst = worst if len(named) == 1 else f"{worst}, {plain(label)}"
-        color = CYCLE[k % len(CYCLE)]
-        ax.plot(*outcome[[i, j]], marker="X", color=color, markersize=9, linestyle="none", label=worst)
+        model, worst = named[label].model_, "worst outcome" if len(named) == 1 else f"worst outcome, {plain(label)}"
+        if model.guarantee == "outcome":  # a bound on the cost of one decision has none
+            outcome = model.decide(rows[k], parameters, labels=labels).worst_outcome[0, [i, j]]
+            color = CYCLE[k % len(CYCLE)]
+            ax.plot(*outcome, marker="X", color=color, markersize=9, linestyle="none", label=worst)
     for k, center in enumerate(np.unique(centers[:, [i, j]], axis=0)):
         label = "prediction" if k == 0 else "_"
         ax.plot(*center, marker="+", color=RED, markersize=11, markeredgewidth=1.8, linestyle="none", label=label)

@@ -547,7 +547,7 @@ class Encoding:
         """The encoding that the training rows ask for; `features` are those that `features_of` has read."""
         numbers = [c.name for c in schema.features if c.kind == "number"]
         categories = [c.name for c in schema.features if c.kind == "category"]
-        values = features[numbers].to_numpy(dtype=np.float64)
+        values = features[numbers].to_numpy(dtype=np.float64, na_value=np.nan)
         known = [column[~np.isnan(column)] for column in values.T]
         fill = np.array([float(np.median(each)) if len(each) else 0.0 for each in known])
         indicated = np.flatnonzero(np.isnan(values).any(axis=0))

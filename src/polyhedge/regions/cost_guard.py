@@ -110,14 +110,6 @@ class CostGuard(RegionFamily):
         """The scenarios of the policy's residual distribution."""
         return self.policy.outcomes(features, centers)
 
-    def worst_outcomes(self, features: Any, decided: Decisions, values: Array) -> Array:
-        """For each row (N, d) the most expensive outcome of the policy's distribution that keeps to its bound.
-
-        NaN if there is none. An illustration: the bound is about the cost, and many outcomes cost the same.
-        """
-        centers = self.predictor.predict(features)
-        return most_expensive_outcomes(self.problem, self.policy, features, centers, decided, values)
-
     def at(self, features: Any, values: Array | None = None, work: Work = DEFAULT_WORK) -> GuardRegions:
         """Planned decisions at these rows."""
         centers = self.predictor.predict(features)
@@ -204,8 +196,12 @@ class CostLevels(Shape):
         return False
 
     def scores(self, residuals: ArrayLike) -> Array:
-        """The cost (n,) at each outcome (n, d)."""
-        return costs_at(self.problem, self.z, as_rows(residuals, "outcomes", self.n_outcomes))
+        """The cost (n,) at each outcome (n, d); infinite if it breaks a constraint or has no cost."""
+        outcomes = as_rows(residuals, "outcomes", self.n_outcomes)
+        at = np.tile(self.z, (len(outcomes), 1)), outcomes
+        with np.errstate(invalid="ignore", divide="ignore"):
+            costs, is_kept = self.problem.evaluate(*at), (self.problem.violations(*at) == 0).all(axis=1)
+        return np.where(is_kept & np.isfinite(costs), costs, np.inf)
 
     def volume(self, radius: float, *, rng: np.random.Generator | None = None, n_samples: int = 0) -> NoReturn:
         """A ValueError: costs at single outcomes do not tell it."""
@@ -283,21 +279,6 @@ def region_of_facets(problem: DecisionProblem, W: Array, h: Array, prediction: A
     return CostRegion(problem, Polyhedron(W[matters], -h[matters]), prediction)
 
 
-def most_expensive_outcomes(
-    problem: DecisionProblem, policy: Policy, features: Any, centers: Array, decided: Decisions, values: Array
-) -> Array:
-    """For each row (N, d) the most expensive outcome that the policy holds possible and at which the promise is kept.
-
-    That is: the decision costs at most its bound and keeps all constraints, and the outcome is within the known
-    support. NaN if there is none, or if the policy does not say what is possible.
-    """
-    worst = np.full((len(decided), problem.n_outcomes), np.nan)
-    for i, possible in enumerate(policy.outcomes(features, centers) or ()):
-        if np.isfinite(decided.flat[i]).all():
-            worst[i] = most_expensive_within(problem, decided.flat[i], decided.cost_bound[i], possible, values[i])
-    return worst
-
-
 def facets_of_constraints(problem: DecisionProblem, z: Array) -> tuple[Array, Array]:
     """W (k, d) and h (k,): if W u <= h, the decision z (1, p) keeps all uncertain constraints."""
     nothing, W, h = np.zeros((1, problem.n_outcomes)), [np.zeros((0, problem.n_outcomes))], [np.zeros(0)]
@@ -307,25 +288,7 @@ def facets_of_constraints(problem: DecisionProblem, z: Array) -> tuple[Array, Ar
     return np.vstack(W), np.concatenate(h)
 
 
-def costs_at(problem: DecisionProblem, z: Array, outcomes: Array, values: Array | None = None) -> Array:
-    """The cost (n,) of one decision (p,) at outcomes (n, d); infinite if it breaks a constraint or has no cost."""
-    rows = np.tile(z, (len(outcomes), 1)), outcomes, None if values is None else np.tile(values, (len(outcomes), 1))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        costs, is_kept = problem.evaluate(*rows), (problem.violations(*rows) == 0).all(axis=1)
-    return np.where(is_kept & np.isfinite(costs), costs, np.inf)
-
-
 def within_support(problem: DecisionProblem, outcomes: Array) -> Array:
     """The outcomes, of (n, d), that the problem's known support allows."""
     A, limit = problem.support_rows
     return outcomes[(outcomes @ A.T <= limit + INSIDE * (1 + np.abs(limit))).all(axis=1)] if len(A) else outcomes
-
-
-def most_expensive_within(problem: DecisionProblem, z: Array, bound: float, outcomes: Array, values: Array) -> Array:
-    """The most expensive (d,) of outcomes (n, d) at which the bound of this decision holds; NaN without one."""
-    outcomes = within_support(problem, outcomes)
-    costs = costs_at(problem, z, outcomes, values) if len(outcomes) else np.zeros(0)
-    costs = np.where(np.isfinite(costs) & (costs <= bound), costs, -np.inf)
-    if not np.isfinite(costs).any():
-        return np.full(problem.n_outcomes, np.nan)
-    return np.asarray(outcomes[int(costs.argmax())])

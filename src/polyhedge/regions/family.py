@@ -161,10 +161,6 @@ class RegionFamily:
             instead = "region(x) gives the region of a row."
         return AttributeError(f"No set was learned: what guards decisions is {self.made_of}. {instead}")
 
-    def worst_outcomes(self, features: Any, decided: Decisions, values: Array) -> Array:
-        """For each row (N, d) an outcome at which its decision costs what it may; NaN if none is known."""
-        return decided.worst_outcome
-
     def scenarios(self, features: Any, centers: Array) -> Iterable[Array] | None:
         """Row by row the outcomes (n, d) that the policy holds possible; None if it does not say."""
         return None

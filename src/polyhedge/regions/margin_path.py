@@ -32,7 +32,7 @@ from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.decisions import Decisions, all_optimal, joined
 from polyhedge.predictors.regressor import Predictor
 from polyhedge.problems import DecisionProblem
-from polyhedge.regions.cost_guard import CostRegion, facets_of_decision, most_expensive_outcomes, region_of_facets
+from polyhedge.regions.cost_guard import CostRegion, facets_of_decision, region_of_facets
 from polyhedge.regions.family import DEFAULT_WORK, RegionFamily, Regions, Work
 from polyhedge.regions.policy import DevelopedPolicy, PlannedDecisions
 from polyhedge.sets import Polyhedron, Region
@@ -108,14 +108,6 @@ class MarginPath(RegionFamily):
     def scenarios(self, features: Any, centers: Array) -> Iterable[Array] | None:
         """The scenarios of the policy's residual distribution."""
         return self.policy.outcomes(features, centers)
-
-    def worst_outcomes(self, features: Any, decided: Decisions, values: Array) -> Array:
-        """For each row (N, d) the most expensive outcome of the distribution at which it keeps bound and constraints.
-
-        An illustration, as of a guard; NaN if there is none, or if a row is refused.
-        """
-        centers = self.predictor.predict(features)
-        return most_expensive_outcomes(self.problem, self.policy, features, centers, decided, values)
 
     def at(self, features: Any, values: Array | None = None, work: Work = DEFAULT_WORK) -> PathRegions:
         """The path at these rows; nothing is planned yet."""
