@@ -112,7 +112,7 @@ def test_a_learner_sees_the_same_numbers_in_all_units_and_wherever_outcomes_are_
     def seen(**units: Any) -> dict[str, np.ndarray]:
         samples = samples_in(make, 0, **units)
         samples = SampleScaling.of(samples, each_outcome=True).apply(samples)
-        z = np.full((1, samples.problem.n_decisions), 0.3 * units.get("unit", 1.0))
+        z = 0.3 * units.get("unit", 1.0) / samples.problem.decision_units[None]
         directions = samples.problem.pieces.directions(z)
         return {"residuals": samples.residuals, "centers": samples.centers, "directions": directions}
 
@@ -132,9 +132,9 @@ def test_the_standardised_problem_is_the_same_problem(make: Make) -> None:
     found = decide(twin.problem, Box(box / units.outcome), 1.0, twin.centers[:4])
     assert found.is_optimal.all()
     assert units.cost_shift + units.cost * found.cost_bound == pytest.approx(usual.cost_bound, rel=1e-7)
-    assert samples.problem.violations(found.flat, units.outcome * found.worst_outcome + units.shift) == pytest.approx(
-        0.0, abs=1e-6
-    )
+    assert samples.problem.violations(
+        twin.problem.decision_units * found.flat, units.outcome * found.worst_outcome + units.shift
+    ) == pytest.approx(0.0, abs=1e-6)
 
 
 @pytest.mark.parametrize(

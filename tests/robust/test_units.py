@@ -596,14 +596,7 @@ def test_whole_fits_are_the_same_in_all_units(name: str, make: Any) -> None:
         assert decided(*units) == pytest.approx(usual, abs=1e-6 * np.ptp(usual))
 
 
-DECISIONS_KEEP_THEIR_UNITS = pytest.mark.xfail(
-    reason="Learners standardise outcomes and costs, not decisions: a descent ends 1.5 % of the spread elsewhere."
-)
-
-
-@pytest.mark.parametrize(
-    "units", [OTHER_UNITS[0], pytest.param(OTHER_UNITS[1], marks=DECISIONS_KEEP_THEIR_UNITS), OTHER_UNITS[2]]
-)
+@pytest.mark.parametrize("units", OTHER_UNITS)
 def test_fits_with_auxiliary_columns_are_the_same_in_all_units(units: tuple[float, float, float]) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40, 2))

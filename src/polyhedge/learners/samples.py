@@ -294,7 +294,7 @@ class SampleScaling:
     def of(cls, samples: Samples, *, each_outcome: bool) -> SampleScaling:
         """The units of some learning samples; none for samples that are standardised already."""
         residuals, centers, problem = samples.residuals, samples.centers, samples.problem
-        if problem.parameters or problem.is_in_own_units or not len(residuals) or not len(centers):
+        if problem.parameters or problem.decision_units is not None or not len(residuals) or not len(centers):
             return cls(Units())
         outcome = float(np.abs(residuals).mean()) or float(np.abs(centers).mean()) or 1.0
         each: tuple[float, ...] = ()

@@ -219,9 +219,9 @@ class DecisionProblem:
         return Structure(self)
 
     @cached_property
-    def is_in_own_units(self) -> bool:
-        """Whether outcomes and costs are already measured in units of their own, see `problems/units.py`."""
-        return False
+    def decision_units(self) -> Array | None:
+        """Units (p,) of the flat decision if the problem is in standard units, see `problems/units.py`."""
+        return None
 
     def _set_names(self) -> None:
         d, layout, texts = self.n_outcomes, self.layout, constraint_texts(self.written)

@@ -21,7 +21,7 @@ from scipy.sparse.linalg import cg
 from polyhedge._support.tolerances import OPTIMAL
 from polyhedge._support.validation import Array, Indices, Mask
 
-_LIGHT = 0.01
+LIGHT = 0.01
 """Weight of costs against rows: they tell the size of a column that no row tells."""
 _NEITHER = 0.5 - 1 / np.pi
 """Added before rounding, so that means of integers are never half-way between two powers."""
@@ -257,15 +257,15 @@ def balance(program: ConicProgram, before: Scaling | None = None) -> tuple[Array
     n_groups, n = int(max(group.max(initial=-1), turn.max(initial=-1))) + 1, len(program.c)
     size = n_groups + n + 1
     turn = np.where(sign == 0, size, turn)
-    equations = _Equations(size)
-    row, column = _places(program.A)
+    equations = Equations(size)
+    row, column = places(program.A)
     equations.add(program.A.data, 1.0, group[row], n_groups + column, turn[row], sign=sign[row])
     equations.add(program.b, 1.0, group, np.full(len(group), size), turn, sign=sign)
     columns = n_groups + np.arange(n)
-    equations.add(program.c, _LIGHT, columns, np.full(n, size - 1))
+    equations.add(program.c, LIGHT, columns, np.full(n, size - 1))
     if program.P is not None:
-        row, column = _places(program.P)
-        equations.add(program.P.data, _LIGHT, n_groups + row, n_groups + column, np.full(len(row), size - 1))
+        row, column = places(program.P)
+        equations.add(program.P.data, LIGHT, n_groups + row, n_groups + column, np.full(len(row), size - 1))
     if before is not None:
         units, upper = np.ones(n_groups), sign > 0
         units[group[sign == 0]] = before.rows[sign == 0]
@@ -277,7 +277,7 @@ def balance(program: ConicProgram, before: Scaling | None = None) -> tuple[Array
     return powers[group] * powers[turn] ** sign, powers[n_groups:-2], float(1 / powers[-2])
 
 
-def _places(matrix: sp.csr_array) -> tuple[Indices, Indices]:
+def places(matrix: sp.csr_array) -> tuple[Indices, Indices]:
     """Row and column of each stored entry, without the checks of a matrix in another form."""
     return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr)), matrix.indices
 
@@ -300,7 +300,13 @@ def _groups(cones: Iterable[Cone]) -> tuple[Indices, Indices, Array]:
     return np.concatenate(groups), np.concatenate(turns), np.concatenate(signs)
 
 
-class _Equations:
+def cone_groups(cones: Iterable[Cone]) -> Indices:
+    """The number of the cone of each row; each linear row has its own."""
+    sizes = [n for cone in cones for n in ([1] * cone.size if cone.kind in ("zero", "nonneg") else [cone.n_rows])]
+    return np.repeat(np.arange(len(sizes)), sizes)
+
+
+class Equations:
     """Least squares: for every number that is not 0, its binary logarithm plus up to three unknowns should vanish.
 
     The third may be subtracted instead.
@@ -312,6 +318,7 @@ class _Equations:
         self.unknowns = [np.zeros((0, 3), dtype=np.int64)]
 
     def add(self, numbers: Array, weight: float, *unknowns: Indices, sign: Array | None = None) -> None:
+        """One equation for each number, with the unknowns of the same place; the third with the given sign."""
         there = (numbers != 0) & np.isfinite(numbers)
         self.logs.append(np.log2(np.abs(numbers[there])))
         self.weights.append(np.full(len(self.logs[-1]), weight))
@@ -320,10 +327,11 @@ class _Equations:
         self.unknowns.append(np.stack(filled, axis=1)[there])
         self.signs.append(np.ones(len(self.logs[-1])) if sign is None else np.where(sign < 0, -1.0, 1.0)[there])
 
-    def solve(self, fixed: Indices) -> Array:
+    def solve(self, fixed: Indices, n_refinements: int = 0) -> Array:
         """The unknowns; 0 where they are fixed or undetermined.
 
-        Numbers that are tiny against the others in the units found, such as rounding errors, are left out.
+        Numbers that are tiny against the others in the units found, such as rounding errors, are left out. What the
+        regularisation leaves open goes with each refinement.
         """
         logs, weights, unknowns = np.concatenate(self.logs), np.concatenate(self.weights), np.vstack(self.unknowns)
         signs = np.ones(unknowns.shape)
@@ -337,6 +345,9 @@ class _Equations:
             if not tiny.any():
                 break
             kept &= ~tiny
+        for _ in range(n_refinements):
+            rest = (logs + (signs * exponents[unknowns]).sum(axis=1))[kept]
+            exponents += self._fitted(rest, weights[kept], unknowns[kept], signs[kept], free)
         return exponents[: self.size]
 
     def _fitted(self, logs: Array, weights: Array, unknowns: Indices, signs: Array, free: Mask) -> Array:
