@@ -153,26 +153,6 @@ def test_a_descent_learns_the_same_set_in_all_units_and_wherever_outcomes_lie(ma
         assert learned(**units) == pytest.approx(usual, abs=1e-6)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("make", [two_budgets, three_parts, needs])
-def test_whole_fits_of_sets_are_the_same_in_all_units_and_wherever_outcomes_lie(make: Make) -> None:
-    rng, d = np.random.default_rng(0), make().n_outcomes
-    X = rng.normal(size=(160, 3))
-    Y = 1 + X @ rng.normal(size=(3, d)) + rng.normal(size=(160, d)) * (0.3 + np.abs(X[:, :1]))
-
-    def bounds(shift: float = 0.0, outcome: Any = 1.0, cost: float = 1.0, unit: float = 1.0) -> np.ndarray:
-        problem = make(shift=shift, outcome=outcome, cost=cost, unit=unit)
-        learner = ph.learners.Auto(n_folds=2, training_folds=2)
-        decider = ph.RobustDecider(
-            problem, LinearRegression(), learner=learner, guarantee="outcome", random_state=0, alpha=0.2
-        )
-        return decider.fit(X, outcome * (Y + shift)).decide(X[:20]).cost_bound / cost
-
-    usual = bounds()
-    for units in (DECIMAL[1], {"shift": 1e4}, {"outcome": EACH[:d]}):
-        assert bounds(**units) == pytest.approx(usual, abs=1e-6 * np.ptp(usual))
-
-
 @pytest.mark.parametrize("convex", [False, True], ids=["segment", "bent in the outcome"])
 def test_whole_fits_of_sets_do_not_depend_on_the_unit_of_a_single_outcome(convex: bool) -> None:
     """A price and a quantity: also where learning has closed forms, and where the cost has no pieces."""

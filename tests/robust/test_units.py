@@ -471,16 +471,6 @@ def orders(outcome: float, cost: float, decision: float) -> ph.DecisionProblem:
     )
 
 
-def bent(outcome: float, cost: float, decision: float) -> ph.DecisionProblem:
-    z = cp.Variable(2, nonneg=True)
-    return ph.DecisionProblem(
-        decision=z,
-        cost=lambda z, u: cost * ((u / outcome) @ z / decision + 0.7 * cp.sum_squares(z / decision - 0.1) + 0.3),
-        constraints=[cp.sum(z) == decision],
-        n_outcomes=2,
-    )
-
-
 def with_a_fee(outcome: float, cost: float, decision: float) -> ph.DecisionProblem:
     """A fee that is decided with the parts: the decision has columns in units of decisions and of costs."""
     z, fee = cp.Variable(3, nonneg=True), cp.Variable()
@@ -569,31 +559,6 @@ def test_a_learner_that_proves_nothing_does_not_call_its_set_optimal() -> None:
         assert result.gap == np.inf
     few = ph.learners.Scenario(n_facets=3).learn(ph.learners.Samples(residuals, centers, orders(1.0, 1.0, 1.0), 0.2), 0)
     assert (few.status is ph.Status.OPTIMAL) == (few.gap <= 1e-5)
-
-
-PREDICTORS: dict[str, Any] = {"default": None, "linear": LinearRegression(), "given": "precomputed"}
-
-
-@pytest.mark.parametrize(("name", "make"), [("linear", bent), ("default", in_two_parts), ("given", in_two_parts)])
-def test_whole_fits_are_the_same_in_all_units(name: str, make: Any) -> None:
-    predictor = PREDICTORS[name]
-    rng = np.random.default_rng(0)
-    X, B = rng.normal(size=(100, 3)), rng.normal(size=(3, 2))
-    Y = X @ B + rng.normal(size=(100, 2)) * (0.3 + np.abs(X[:, :1]))
-    given = isinstance(predictor, str)
-
-    def decided(outcome: float, cost: float, decision: float) -> np.ndarray:
-        features = outcome * (X @ B) if given else X
-        learner = ph.learners.Auto(n_folds=2, training_folds=2)
-        decider = ph.RobustDecider(
-            make(outcome, cost, decision), predictor, learner=learner, guarantee="outcome", random_state=0
-        )
-        found = decider.fit(features, outcome * Y).decide(features[:30])
-        return np.asarray(found.cost_bound / cost)
-
-    usual = decided(1.0, 1.0, 1.0)
-    for units in OTHER_UNITS:
-        assert decided(*units) == pytest.approx(usual, abs=1e-6 * np.ptp(usual))
 
 
 @pytest.mark.parametrize("units", OTHER_UNITS)

@@ -18,8 +18,7 @@ from polyhedge.problems.decompose import Decomposition
 from polyhedge.problems.feasible_set import FeasibleProgram
 from polyhedge.problems.formula import substitute
 from polyhedge.problems.pieces import SumOfMaxima, in_order
-from polyhedge.solvers.program import LIGHT, ConicProgram, Equations, cone_groups, places
-from polyhedge.solvers.program import scaled as scaled_matrix
+from polyhedge.solvers.program import LIGHT, ConicProgram, Equations, cone_groups, places, scaled as scaled_matrix
 
 if TYPE_CHECKING:
     from polyhedge.problems.decision_problem import DecisionProblem

@@ -35,6 +35,8 @@ _CONES: dict[str, Callable[[Cone], Any]] = {
 }
 # An interior-point method can stall short of a tight tolerance on a problem it solves to the usual one.
 _TIGHT, _USUAL = 1e-10, 1e-8
+_DIVERGED = 2.0**100
+"""Numbers of a scaled program are near 1: a point so far away is none."""
 
 
 def solve_conic(program: ConicProgram, *, time_limit: float | None = None, scaling: Scaling | None = None) -> Solution:
@@ -124,7 +126,8 @@ def _read(program: ConicProgram, solution: Any, verifier: Verifier, form: Second
     status = _STATUS.get(name, Status.FAILED)
     z = np.array(solution.z)
     is_whole = len(solution.x) == len(program.c) and len(z) == len(program.b)
-    if status.has_solution and not (is_whole and np.all(np.isfinite(solution.x))):
+    # A comparison with NaN is false, and what diverged proves nothing.
+    if status.has_solution and not (is_whole and np.abs(np.append(solution.x, z)).max(initial=0.0) < _DIVERGED):
         status = Status.FAILED
     if not status.has_solution:
         return nothing_known(program, status, name)
