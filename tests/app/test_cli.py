@@ -125,11 +125,6 @@ def test_fault_of_the_library_is_exit_code_1(monkeypatch: pytest.MonkeyPatch) ->
     ]
 
 
-def test_debug_shows_the_traceback() -> None:
-    result = run("--debug", "demo", "--alpha", "2")
-    assert isinstance(result.exception, ValueError)
-
-
 def test_installed_command_answers_in_a_real_process() -> None:
     command = [sys.executable, "-c", "from polyhedge.app.cli import main; main()"]
     done = subprocess.run([*command, "--version"], capture_output=True, text=True)
@@ -139,13 +134,6 @@ def test_installed_command_answers_in_a_real_process() -> None:
 
 
 # --- what the README and the examples show ----------------------------------------------------------------
-
-
-def test_readme_links_lead_to_files() -> None:
-    targets = re.findall(r"\]\(([^)#]+)\)", README.read_text(encoding="utf-8"))
-    missing = [t for t in targets if not t.startswith("http") and not (ROOT / t).is_file()]
-    assert targets
-    assert missing == []
 
 
 def test_the_page_says_what_the_adversary_says_is_exact() -> None:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 import warnings
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 import polyhedge as ph
-from polyhedge.app import cli
 from polyhedge.app.cli.fit import LEARNERS
 from polyhedge.app.reading import read_table
 from polyhedge.app.rows import plain_columns
@@ -53,12 +50,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = fit(made, made / "history.csv", "--seed", 1)
     assert done.exit_code == 0, done.output
     return made
-
-
-@pytest.fixture
-def boxed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests that are not of the set: learning it takes longer than all the rest of a fit."""
-    monkeypatch.setattr("polyhedge.learners.Certified", lambda *_, **__: ph.learners.OneSidedBox())
 
 
 def fit(folder: Path, data: Path, *more: object, out: str = "model.polyhedge") -> Result:
@@ -125,9 +116,6 @@ def test_every_learner_has_a_name_on_the_command_line() -> None:
     assert ", ".join(LEARNERS) in " ".join(run("fit", "--help").stdout.replace("│", " ").split())
 
 
-# --- what a table may look like ---------------------------------------------------------------------------
-
-
 # --- decide -----------------------------------------------------------------------------------------------
 
 
@@ -159,7 +147,6 @@ def test_decisions_as_parquet_json_and_on_standard_output(folder: Path) -> None:
 
 
 def test_infeasible_and_unbounded_are_exit_code_3(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Not the box of `boxed`, over which the third problem has a decision.
     monkeypatch.setattr("polyhedge.learners.Certified", lambda *_, **__: ph.learners.Descent(n_steps=1))
     empty = folder / "empty.toml"
     empty.write_text(
@@ -171,24 +158,6 @@ def test_infeasible_and_unbounded_are_exit_code_3(folder: Path, monkeypatch: pyt
     done = fit(folder, folder / "history.csv", "--problem", free, out="never")
     assert done.exit_code == 3
     assert "the cost can be lowered without limit" in done.stderr
-    tight = folder / "tight.toml"
-    tight.write_text(
-        'outcomes = ["left", "right"]\ndecisions = ["z"]\nlower = 0\nupper = 2\ncost = "z + 0.01 * left"\n'
-        'constraints = ["z >= right"]\n'
-    )
-    done = fit(folder, folder / "history.csv", "--problem", tight, out="never")
-    assert done.exit_code == 3
-    assert "No decision satisfies uncertain_constraints for all outcomes of the set" in done.stderr
-    tight.write_text(tight.read_text().replace("upper = 2", "upper = 6"))
-    done = fit(folder, folder / "history.csv", "--problem", tight, out="model.tight")
-    assert done.exit_code == 0, done.output
-    new = pd.DataFrame({"a": [0.0, -8.0], "town": ["Bern", "Roma"]})
-    new.to_csv(folder / "new.csv", index=False)
-    done = run("decide", folder / "model.tight", folder / "new.csv", "--out", folder / "t.csv")
-    assert done.exit_code == 3
-    frame = pd.read_csv(folder / "t.csv")
-    assert frame["status"].tolist() == ["optimal", "infeasible"]
-    assert "no decision satisfies" in frame["note"][1]
 
 
 def test_stopping_early_is_exit_code_4_with_a_model(folder: Path) -> None:
@@ -205,20 +174,6 @@ def test_interrupt_is_exit_code_4(folder: Path, monkeypatch: pytest.MonkeyPatch)
     done = fit(folder, folder / "history.csv", out="never")
     assert done.exit_code == 4
     assert "stopped early" in done.stderr
-
-
-# --- evaluate, recalibrate, inspect -----------------------------------------------------------------------
-
-
-def test_inspect_shows_what_any_model_file_holds_without_control_characters(folder: Path) -> None:
-    decider = ph.load(folder / "model.polyhedge")
-    out = folder / "shown.polyhedge"
-    decider.save(out, {"columns": ["a", "b"]})
-    assert run("inspect", out).exit_code == 0
-    decider.save(out, {"table": replace(decider.details_["table"], coverage="\x1b[2J0.9")})
-    done = CliRunner().invoke(cli.app, ["inspect", str(out)], color=True)  # otherwise the runner takes them out
-    assert done.exit_code == 0
-    assert r"coverage \x1b[2J0.9" in done.stdout
 
 
 # --- comfort ----------------------------------------------------------------------------------------------
@@ -264,7 +219,3 @@ def test_examples_are_written_once_and_never_over_other_files(tmp_path: Path) ->
     assert done.exit_code == 2
     assert "is there already and differs" in done.stderr
     assert (tmp_path / "new.csv").read_text() == "mine"
-
-
-def command_line(*arguments: object) -> list[str]:
-    return [sys.executable, "-c", "from polyhedge.app.cli import main; main()", *map(str, arguments)]

@@ -227,18 +227,6 @@ def test_model_page_without_matplotlib_leaves_pictures_out(two, monkeypatch: pyt
     assert "Trusting the prediction" in text
 
 
-def test_model_page_counts_rows_without_a_decision() -> None:
-    rng = np.random.default_rng(0)
-    X = rng.uniform(4.0, 6.0, (200, 2))
-    decider = ph.RobustDecider(
-        ph.problems.newsvendor(1.0, 2.0, 2), "precomputed", learner=OneSidedBox(), random_state=0
-    )
-    decider.fit(X, X + rng.uniform(-1.0, 1.0, X.shape))
-    fresh = np.vstack([X[:9], [[-99.0, -99.0]]])
-    text = Seen(model_report(decider, fresh, np.abs(fresh))).text
-    assert "1 held-out rows have no decision" in text
-
-
 # --- the page of the study --------------------------------------------------------------------------------
 
 

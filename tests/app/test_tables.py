@@ -445,6 +445,3 @@ def test_truth_values_among_other_words_are_labels():
     schema, _ = choose_columns(Table(frame, "t.csv"), ["y"])
     kinds = {column.name: column.kind for column in schema.features}
     assert kinds == {"sunny": "category", "open": "number"}
-
-
-# --- what a fit keeps -------------------------------------------------------------------------------------------------

@@ -99,12 +99,6 @@ def test_masks_hide_numbers_and_nothing_else() -> None:
     assert masked("learner policy; scaled residuals, mean (38%)") == ["learner"]
 
 
-def test_tutorial_links_lead_to_files() -> None:
-    targets = re.findall(r"\]\(([^)#:]+)\)", TUTORIAL.read_text(encoding="utf-8"))
-    assert targets
-    assert [target for target in targets if not (TUTORIAL.parent / target).is_file()] == []
-
-
 def renew() -> None:
     """Write the tutorial anew with the output that its commands give now."""
 

@@ -36,20 +36,6 @@ def test_outcomes_of_other_units_are_not_dropped_for_their_small_weight() -> Non
     assert "b" in _limit_in_words(np.array([1.0, 1e-4]), 1.0, 1.0, np.array([1.0, 1e4]), ["a", "b"])
 
 
-def test_long_facets_are_cut_to_their_largest_terms() -> None:
-    names = [f"u_{k + 1}" for k in range(12)]
-    text = _limit_in_words(np.arange(1.0, 13) / 78, 1.0, 1.0, np.ones(12), names)
-    assert "and 6 smaller terms" in text
-    assert "u_12" in text
-
-
-def test_round_sets_are_described_by_their_reach() -> None:
-    decider = fitted(ph.problems.simplex_linear([0.0, 0.0]), ph.Ball(2))
-    sentences = facets_in_words(decider, contexts(3))
-    assert sentences[0].startswith("the set has no facets: it is a Ball")
-    assert sentences[1] == f"u_1 lies between {-decider.radius_:+.3g} and {decider.radius_:+.3g} of its prediction"
-
-
 def test_rows_without_a_decision_are_not_counted() -> None:
     rng = np.random.default_rng(0)
     centers = rng.uniform(4.0, 6.0, (100, 2))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -169,18 +168,6 @@ class TestMonitoring:
         assert one.radius_ == other.radius_
         assert (one.monitored_.missed == other.monitored_.missed).all()
 
-    def test_radius_follows_a_shift_and_a_file_keeps_where_it_is(self, tmp_path: Path) -> None:
-        fitted = decider(calibration=Online(0.05), split="time").fit(*rows())
-        before, (X, Y) = fitted.radius_, rows(50, seed=1)
-        fitted.update(X, 5 * Y)
-        assert fitted.radius_ > before
-        fitted.save(tmp_path / "model.phm")
-        twin = ph.load(tmp_path / "model.phm")
-        for each in (twin, fitted):
-            each.update(X, Y)
-        assert twin.radius_ == fitted.radius_
-        assert len(fitted.calibrations_) == len(twin.calibrations_) == 2
-
     def test_alarm_is_raised_where_bounds_fail_and_not_before(self) -> None:
         fitted = decider().fit(*rows())
         X, Y = rows(80, seed=1)
@@ -217,21 +204,6 @@ class TestMonitoring:
         assert (fitted.decide(X[:5]).cost_bound > before).all()
         fresh, later = rows(400, seed=4)
         assert fitted.evaluate(fresh, 3 * later).bound_held.high > 0.9
-
-    def test_a_predictor_that_was_chosen_for_raw_columns_is_known_in_its_file(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(
-            "polyhedge.predictors.selection.choose_predictor", lambda *rows, **settings: ("ridge", "given")
-        )
-        X, Y = rows(300)
-        frame = pd.DataFrame({"x": X[:, 0], "kind": np.where(X[:, 0] > 0, "a", "b"), "gaps": X[:, 0]})
-        frame.loc[::7, "gaps"] = np.nan
-        fitted = decider(predictor="auto").fit(frame, Y)
-        fitted.save(tmp_path / "raw.polyhedge")
-        loaded = ph.load(tmp_path / "raw.polyhedge")
-        assert loaded.model_.schema == fitted.model_.schema is not None
-        assert np.array_equal(loaded.decide(frame[:3]).cost_bound, fitted.decide(frame[:3]).cost_bound)
 
     def test_another_predictor_than_the_reader_of_raw_columns_is_not_ignored(
         self, monkeypatch: pytest.MonkeyPatch
@@ -281,43 +253,9 @@ class TestBacktest:
         changed = ph.backtest(decider(), X, other, every="100D", times=days)
         assert [p.cost_bound for p in usual.periods[:2]] == [p.cost_bound for p in changed.periods[:2]]
 
-    @pytest.mark.parametrize("between", ["refresh", "fit"])
-    def test_models_that_are_renewed_have_new_radii(self, between: str) -> None:
-        X, Y, _ = self.drifting()
-        shuffled = np.random.default_rng(0).permutation(600)
-        found = ph.backtest(decider(), X[shuffled], Y[shuffled], every=100, times=shuffled, between=between)
-        assert len({period.radius for period in found.periods}) == 3
-        assert [period.start for period in found.periods] == [300.0, 400.0, 500.0]
-
 
 class TestDiagnostics:
     """What the command line warns of, Python warns of."""
-
-    def test_few_rows_and_ties_are_warned_of_and_kept(self) -> None:
-        X, Y = rows(120)
-        with pytest.warns(ph.DiagnosticWarning, match="with 30 calibration rows the coverage of this one model lies"):
-            few = ph.RobustDecider(PROBLEM, learner=ph.learners.PcaBox(), random_state=0).fit(X, Y)
-        assert [diagnostic.code for diagnostic in few.diagnostics_] == [Code.FEW_ROWS]
-        with pytest.warns(ph.DiagnosticWarning, match="of the calibration scores equal the radius"):
-            decider().fit(np.zeros((600, 1)), np.round(rows()[1] / 3))
-
-    def test_fit_on_enough_exchangeable_rows_says_nothing(self) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            fitted = decider().fit(*rows(2000))
-            fitted.evaluate(*rows(300, seed=8))
-        assert fitted.diagnostics_ == ()
-
-    @pytest.mark.parametrize("split", ["time", (0.5, 0.25, 0.25)], ids=["in time", "at random"])
-    @pytest.mark.parametrize("guarantee", ["outcome", "cost"])
-    def test_drift_is_warned_of(self, split: Any, guarantee: str) -> None:
-        X, Y = rows(1600)
-        late = np.arange(1600)[:, None] > 1400
-        drifting = ph.RobustDecider(
-            PROBLEM, guarantee=guarantee, learner=ph.learners.PcaBox(), split=split, random_state=0
-        )
-        with pytest.warns(ph.DiagnosticWarning, match="differ between the"):
-            drifting.fit(X, Y + 6 * late)
 
     def test_no_drift_is_seen_in_exchangeable_rows_where_a_policy_was_developed_on_learning_rows(self) -> None:
         X, Y = rows(800)
@@ -327,15 +265,6 @@ class TestDiagnostics:
         assert not [
             diagnostic for diagnostic in deep.fit(X, Y).diagnostics_ if diagnostic.code in (Code.DRIFT, Code.ORDER)
         ]
-
-    def test_rows_that_trained_it_are_warned_of_wherever_fresh_ones_are_asked_for(self) -> None:
-        X, Y = rows()
-        fitted = decider().fit(X, Y)
-        for call in (fitted.evaluate, fitted.recalibrate, fitted.update):
-            with pytest.warns(
-                ph.DiagnosticWarning, match=r"Seen before: \d+% of these rows trained or shaped the model"
-            ):
-                call(X, Y)
 
     def test_category_that_is_covered_less_often_is_named_and_a_promise_by_category_says_nothing(
         self, monkeypatch: pytest.MonkeyPatch

@@ -144,7 +144,7 @@ class TestSeenBefore:
 class TestDiagnostics:
     """The five warnings come wherever a radius is set."""
 
-    @pytest.mark.parametrize("verb", ["refresh", "recalibrate"])
+    @pytest.mark.parametrize("verb", ["fit", "refresh", "recalibrate"])
     @pytest.mark.parametrize("about", ["Few rows", "Ties", "Drift", "Copies", "Order"])
     def test_each_diagnostic_of_a_fit_is_one_of_a_new_radius(self, verb: str, about: str) -> None:
         split = "time" if about == "Drift" else (0.5, 0.25, 0.25)
@@ -305,12 +305,6 @@ class TestBacktest:
         days = np.datetime64("2024-01-01") + np.arange(400)
         found = ph.backtest(decider(), X, Y, every=every, start=start, times=days)
         assert [str(period.start)[:10] for period in found.periods] == begins
-
-
-def test_codes_of_diagnostics_are_what_their_texts_begin_with() -> None:
-    fitted = decider().fit(*rows(120))
-    assert all(str(diagnostic).startswith(f"{diagnostic.code}:") for diagnostic in fitted.diagnostics_)
-    assert Code.FEW_ROWS in [diagnostic.code for diagnostic in fitted.diagnostics_]
 
 
 class TestRefreshThatWouldMakeThingsWorse:

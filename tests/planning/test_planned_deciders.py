@@ -91,15 +91,6 @@ def test_expected_cost_is_of_rows_with_a_decision_and_unknown_where_nothing_is_e
     assert "expected" not in f"{told}{told!r}{told._repr_html_()}"
 
 
-def test_a_row_is_decided_alone_as_in_any_batch(fitted):
-    decider, X, _ = fitted
-    whole = decider.decide(X)
-    for i in (0, 100, 239):
-        one = decider.decide(X[[i]], n_jobs=1)
-        np.testing.assert_allclose(one.flat[0], whole.flat[i], rtol=0, atol=1e-9)
-        np.testing.assert_allclose(one.cost_bound[0], whole.cost_bound[i], rtol=0, atol=1e-9)
-
-
 def test_more_calibration_rows_change_the_bound_and_not_the_decision(fitted):
     decider, X, Y = fitted
     fresh = ph.RobustDecider(linear(), DecisionTreeRegressor(max_depth=3), guarantee="cost", random_state=0)
@@ -108,22 +99,6 @@ def test_more_calibration_rows_change_the_bound_and_not_the_decision(fitted):
     after = fresh.recalibrate(X[:100], Y[:100] + 1.0).decide(X[:5])
     assert (after.flat == before.flat).all()
     assert (after.cost_bound > before.cost_bound).all()
-
-
-def test_calibration_rows_choose_nothing():
-    X, Y = ph.data.make_synthetic(120, rng=np.random.default_rng(1))
-    parts = {"train": np.arange(60), "learn": np.arange(60, 90), "calibrate": np.arange(90, 120)}
-    other = Y.copy()
-    other[90:] = 5 * Y[90:] + 3  # few calibration rows: learning rows calibrate too, and choose nothing either
-    other[60:90] -= 2
-    one, two = (
-        ph.RobustDecider(linear(), LinearRegression(), guarantee="cost", random_state=0).fit(X, its, **parts)
-        for its in (Y, other)
-    )
-    assert one.n_calibrate_ == two.n_calibrate_ == 60
-    assert (one.decide(X[:9]).flat == two.decide(X[:9]).flat).all()
-    assert one.policy_ == two.policy_
-    assert one.radius_ != two.radius_
 
 
 def test_model_file_keeps_the_policy_to_the_last_bit(fitted, tmp_path):
@@ -230,14 +205,6 @@ def test_a_usual_promise_is_told_as_well(fitted):
     assert fitted[0].guarantee_.startswith('"cost", as asked. guarantee="outcome" bounds the cost of every other')
 
 
-def test_default_fit_promises_the_cost_and_a_learner_the_outcome():
-    X, Y = ph.data.make_synthetic(100, rng=np.random.default_rng(0))
-    promised = [
-        ph.RobustDecider(linear(), **its).fit(X, Y).model_.guarantee for its in ({"policy": even}, {"learner": BOX})
-    ]
-    assert promised == ["cost", "outcome"]
-
-
 @pytest.mark.parametrize("name", ["set_", "spread_"])
 def test_what_only_a_set_has_names_the_guarantee_that_has_it(fitted, name):
     assert not hasattr(fitted[0], name)
@@ -263,11 +230,6 @@ def test_what_has_no_meaning_for_one_decision_names_the_guarantee_that_gives_it(
         ask(decider, X[:20], Y[:20])
 
 
-def test_volume_is_told_of_sets_and_left_out_of_guards(fitted):
-    decider, X, Y = fitted
-    assert decider.evaluate(X[:20], Y[:20]).volume is None
-
-
 def test_page_and_words_of_a_policy_speak_of_the_decision_and_of_no_set(fitted):
     decider, X, Y = fitted
     for rows in ((), (X[:40], Y[:40])):
@@ -280,13 +242,6 @@ def test_page_and_words_of_a_policy_speak_of_the_decision_and_of_no_set(fitted):
         assert "scored bound" in page
     assert words.policy_in_words(decider)[0] == decider.policy_.why()
     assert any("worst case over the region" in one for one in promise_of(decider.model_))
-
-
-def test_policy_says_what_was_chosen_and_why(fitted):
-    decider = fitted[0]
-    assert decider.policy_.chosen[0].rule in decider.policy_.why()
-    assert decider.frontier() == decider.policy_.frontier()
-    assert len(decider.policy_.entries) in (9, 13)  # four more if residuals can be predicted
 
 
 def test_region_of_a_guard_holds_the_outcomes_that_cost_at_most_the_bound(fitted):
@@ -499,20 +454,6 @@ def test_coverage_of_a_planned_decision_follows_its_exact_law():
     # The new row is held where its rank is at most k = 18 of 20: a binomial number of times.
     held = sum(row[-1] <= conformal_radius(row[:-1], 0.1) for row in scores)
     assert binomtest(int(held), n, 18 / 20).pvalue > 1e-4
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # at a cost of 0 a solver may not prove its answer
-def test_cost_without_pieces_is_planned_at_the_centre():
-    z = cp.Variable(2, nonneg=True)
-    problem = ph.DecisionProblem(
-        decision=z, cost=lambda z, u: cp.sum_squares(z - u), constraints=[cp.sum(z) <= 1], n_outcomes=2
-    )
-    X, Y = ph.data.make_synthetic(100, rng=np.random.default_rng(0))
-    decider = ph.RobustDecider(problem, guarantee="cost", alpha=0.2, random_state=0).fit(X, np.abs(Y))
-    found = decider.decide(X)
-    assert (found.flat.sum(axis=1) <= 1 + 1e-6).all()
-    assert (problem.evaluate(found.flat, np.abs(Y)) <= found.cost_bound).mean() > 0.7
 
 
 @pytest.mark.parametrize("kind", ["simplex", pytest.param("two budgets", marks=pytest.mark.slow), "one budget"])

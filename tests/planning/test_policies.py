@@ -345,13 +345,6 @@ def test_policy_made_of_its_state_policies_alike(planned):
     assert (after.v == before.v).all()
 
 
-def test_decisions_of_a_policy_are_feasible(planned):
-    _, rows, policy = planned
-    z = policy.decide(rows.X, rows.centers, rows.values).z
-    assert np.allclose(z.sum(axis=1), 1.0)
-    assert (z >= -1e-9).all()
-
-
 def test_more_caution_never_scores_a_higher_bound_or_a_lower_cost():
     rng = np.random.default_rng(0)
     entries = tuple(Entry(f"rule {k}", *rng.uniform(size=2), 0.0) for k in range(30))
@@ -403,37 +396,6 @@ def test_report_says_which_rules_were_selected_and_why():
     assert policy.distribution.name == "corrected"
 
 
-@pytest.mark.parametrize(
-    ("units", "limit"),
-    [
-        ((2.0**12, 1.0), None),
-        ((2.0**-20, 1.0), 7.2),
-        ((1e7, 1e-5), None),
-        pytest.param((3.0, 0.7), None, marks=pytest.mark.slow),
-    ],
-)
-def test_each_decision_may_have_a_unit_of_its_own(units, limit):
-    # Slopes of a decision in small units are as large as those of another, and ties among them are still ties.
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(60, 1))
-    outcomes = np.hstack([3 + X, 4 + 0 * X]) + 0.3 * rng.normal(size=(60, 2))
-    rows = DevelopmentRows(X, np.hstack([3 + X, 4 + 0 * X]), outcomes, np.zeros((60, 0)), np.arange(60) % 3)
-
-    def planned(a):
-        z, a = cp.Variable(2, nonneg=True), np.asarray(a)
-        problem = DecisionProblem(
-            decision=z,
-            cost=lambda z, u: cp.sum(cp.pos(z / a - u)) + 3 * cp.sum(cp.pos(u - z / a)),
-            constraints=[] if limit is None else [cp.sum(z / a) <= limit],
-            n_outcomes=2,
-        )
-        found = fit_policy(problem, rows, alpha=0.2, caution=0.5, seed=0).decide(X, rows.centers, rows.values)
-        return found.z / a, found.v
-
-    for own, other in zip(planned((1.0, 1.0)), planned(units), strict=True):
-        np.testing.assert_allclose(own, other, rtol=1e-9)
-
-
 def test_selections_look_at_some_rows_and_distributions_for_use_at_all(monkeypatch):
     # Forests tell more the more rows they see; what is kept of the residuals, and scored, is a limited number.
     for place in ("selection", "residual_distributions"):
@@ -464,14 +426,6 @@ def test_whole_decisions_are_one_rule_and_never_a_mean():
     assert len(policy.planners) == 1
     assert "bootstrap" not in policy.report.why()  # a single pick, not the winner of resamplings
     assert np.allclose(z, np.round(z), atol=1e-6)
-
-
-def test_distribution_made_of_its_state_is_the_same():
-    rows = rows_of(60)
-    distribution = fit_distribution("corrected", rows, seed=3)
-    again = round_trip(distribution)
-    for one, other in zip(distribution.at(rows.X, rows.centers), again.at(rows.X, rows.centers), strict=True):
-        np.testing.assert_array_equal(one, other)
 
 
 def test_rows_with_parameters_of_their_own_are_planned_with_these():
@@ -602,20 +556,3 @@ def test_equally_good_decisions_without_end_are_no_reason_to_have_none(level):
         over = cp.sum(cp.pos(terms - cp.vstack([at] * len(u)))) / ((1 - level) * len(u))
         least.append(cp.Problem(cp.Minimize(cp.sum(at) + over), problem.constraints).solve(solver=cp.CLARABEL))
     assert risk == pytest.approx(least, abs=3e-3)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(BUDGETS))
-def test_whole_fits_under_budgets_promise_the_same_wherever_outcomes_have_their_zero(name: str) -> None:
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(200, 3))
-    Y = X @ rng.normal(size=(3, 4)) + rng.normal(size=(200, 4)) * rng.uniform(0.3, 1, size=4)
-    fixed = 1.0 if name == "one budget" else 2.0
-
-    def bounds(shift: float) -> np.ndarray:
-        decider = RobustDecider(budget_problem(name), alpha=0.2, guarantee="cost", random_state=0).fit(X, Y + shift)
-        return decider.decide(X[:30]).cost_bound - fixed * shift
-
-    usual = bounds(0.0)
-    for shift, allowed in ((10.0, 1e-9), (1e3, 1e-7), (1e6, 1e-4)):
-        assert bounds(shift) == pytest.approx(usual, abs=allowed)

@@ -226,13 +226,6 @@ class TestWorstCaseIsBruteForce:
             assert found.cost_bound[0] == pytest.approx(cost[0], abs=1e-6)
             np.testing.assert_allclose(found.z, z, atol=1e-4)
 
-    def test_one_solver_for_many_contexts_equals_one_for_each(self):
-        problem = newsvendor(1.0, 3.0, 3, capacity=2.0)
-        centers = np.random.default_rng(0).uniform(0, 1, size=(20, 3))
-        together = decide(problem, shapes(3)["polyhedron"], RADIUS, centers).cost_bound
-        alone = [decide(problem, shapes(3)["polyhedron"], RADIUS, c[None]).cost_bound[0] for c in centers]
-        np.testing.assert_allclose(together, alone, atol=1e-8)
-
     def test_decisions_known_to_be_possible_ignore_what_the_support_held_possible(self):
         z, cost = decide_knowing(newsvendor(1.0, 2.0, 2), np.array([[-1.0, 2.0]]))
         np.testing.assert_allclose(z, [[0.0, 2.0]], atol=1e-8)
