@@ -14,7 +14,7 @@ import pytest
 from typer.testing import Result
 
 import polyhedge
-from polyhedge_study import TASKS, bonferroni_box, demo as demo_module, energy_task, make_task
+from polyhedge_study import bonferroni_box, demo as demo_module
 from polyhedge_study.real import NoDataError
 from shared import run
 
@@ -44,21 +44,6 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Path]:
 
 
 # --- tasks ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", TASKS)
-def test_task_parts_are_disjoint_and_exhaust_the_rows(name: str) -> None:
-    task = make_task(name, 3)
-    rows = np.concatenate([task.split.train, task.split.learn, task.split.calibrate, task.test])
-    np.testing.assert_array_equal(np.sort(rows), np.arange(len(task.Y)))
-
-
-def test_energy_is_scaled_by_the_training_rows_alone() -> None:
-    X, Y = energy_task(0).rows("train")
-    for values in (X, Y):
-        np.testing.assert_allclose(values.mean(axis=0), 0, atol=1e-12)
-        np.testing.assert_allclose(values.std(axis=0), 1)
-    assert abs(energy_task(0).Y.mean()) > 1e-6
 
 
 # --- the comparison ---------------------------------------------------------------------------------------

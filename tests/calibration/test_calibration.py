@@ -11,9 +11,7 @@ from scipy import stats
 
 from polyhedge.calibration import (
     ByCategory,
-    Calibrator,
     CategoryRadii,
-    Marginal,
     conformal_radius,
     conformal_rank,
     coverage_law,
@@ -22,7 +20,7 @@ from polyhedge.calibration import (
 )
 from polyhedge.calibration.by_category import labels_of
 from polyhedge.rows import Rows
-from shared import codes, round_trip
+from shared import codes
 
 ALPHAS = [0.001, 0.01, 0.05, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 1 / 3, 0.45, 0.5, 0.55, 2 / 3, 0.9, 0.99]
 # Few distinct values, so that ties are the rule.
@@ -149,10 +147,6 @@ class TestByCategory:
     def radii(self, **settings: Any) -> CategoryRadii:
         return ByCategory(0, **settings).calibrate(self.scores, Rows(self.X), 0.1)
 
-    def test_each_category_has_the_radius_of_its_own_rows(self) -> None:
-        found = self.radii().at(Rows(np.array([["b"], ["a"]])))
-        assert found.tolist() == [conformal_radius(self.scores[k::2], 0.1) for k in (1, 0)]
-
     @pytest.mark.parametrize(("otherwise", "radius"), [("refuse", np.inf), ("marginal", 36.0)])
     def test_unknown_category_falls_back_as_stated_and_is_marked(self, otherwise: str, radius: float) -> None:
         new = Rows(np.array([["a"], ["c"]]))
@@ -183,12 +177,3 @@ class TestByCategory:
         pd = pytest.importorskip("pandas")
         with pytest.raises(ValueError, match=r"no column 'shop'.*It has day"):
             labels_of(Rows(pd.DataFrame({"day": [1]})), "shop")
-
-
-@pytest.mark.parametrize("calibrator", [Marginal(), ByCategory(0), ByCategory(0, otherwise="marginal")], ids=str)
-def test_radii_are_the_same_after_their_state(calibrator: Calibrator) -> None:
-    X, new = np.repeat([[0.0], [1.0]], 20, axis=0), Rows(np.array([[0.0], [1.0], [5.0]]))
-    radii = calibrator.calibrate(np.random.default_rng(0).normal(size=40), Rows(X), 0.1)
-    twin = round_trip(radii)
-    assert (twin.at(new) == radii.at(new)).all()
-    assert (twin.n, twin.alpha, twin.radius, twin.promise()) == (radii.n, radii.alpha, radii.radius, radii.promise())

@@ -128,13 +128,6 @@ class TestRowLabels:
         with pytest.raises(ValueError, match="X and labels must hold the same rows in the same order"):
             decider.fit(frame, Y).decide(frame, labels=labels)
 
-    def test_settings_print_short_and_compare(self) -> None:
-        assert repr(ByCategory(LABELS)) == "ByCategory(column=<240 values, one a row>, otherwise='refuse', merged=())"
-        assert ByCategory(LABELS) == ByCategory(LABELS.tolist()) != ByCategory(LABELS[::-1])
-        for nothing in (None, [], np.zeros((2, 2))):
-            with pytest.raises(ValueError, match="column must be a column of X, by its name or position, or one value"):
-                ByCategory(nothing)
-
 
 GROUPS = np.repeat(np.arange(N // 4), 4)
 

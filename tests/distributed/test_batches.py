@@ -292,19 +292,6 @@ def test_a_parquet_file_gives_a_parquet_file_with_the_numbers_of_memory(
     assert os.listdir(run.target.parent) == ["decisions.parquet"]
 
 
-def test_a_decider_from_a_file_finds_its_columns_by_name(data: Any, tmp_path: Path) -> None:
-    rows, Y = data
-    problem = ph.problems.simplex_linear([0.0, 0.0])
-    fitted = ph.RobustDecider(problem, learner=ph.learners.OneSidedBox(), random_state=0).fit(rows, Y)
-    fitted.save(tmp_path / "model.polyhedge")
-    rows[["x3", "x1", "x0", "x2"]].assign(other="text").to_parquet(tmp_path / "new.parquet")
-    run = ph.distributed.decide_parquet(
-        ph.load(tmp_path / "model.polyhedge"), tmp_path / "new.parquet", tmp_path / "decisions.parquet"
-    )
-    found = pd.read_parquet(run.target)
-    np.testing.assert_allclose(found["cost_bound"], fitted.decide(rows).cost_bound, rtol=1e-12, atol=1e-12)
-
-
 def test_a_folder_gives_a_folder_with_the_same_files(decider: ph.RobustDecider, data: Any, tmp_path: Path) -> None:
     rows, source, target = data[0], tmp_path / "new", tmp_path / "decisions"
     for name, part in {"a.parquet": rows[:600], "sub/b.parquet": rows[600:]}.items():

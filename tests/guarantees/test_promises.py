@@ -14,7 +14,6 @@ from scipy import stats
 
 from polyhedge.calibration import (
     ByCategory,
-    Calibrator,
     Online,
     OnlineRadii,
     Recent,
@@ -108,10 +107,6 @@ class TestByCategory:
         at = radii.at(Rows(np.array([[0.0], [1.0], [2.0], [3.0], [9.0]])))
         assert at.tolist() == [conformal_radius(scores[:160], 0.1), *[conformal_radius(scores[160:], 0.1)] * 3, np.inf]
         assert "1, 2, 3 are one category together" in radii.promise()
-
-    def test_categories_with_enough_rows_stay_apart(self) -> None:
-        calibrator = ByCategory(0)
-        assert calibrator.prepared(Rows(np.repeat([[0.0], [1.0]], 50, axis=0)), 100, 0.1) is calibrator
 
     @given(counts=st.lists(st.integers(1, 60), min_size=2, max_size=6), n=st.integers(40, 300))
     @settings(max_examples=40)
@@ -285,14 +280,6 @@ class TestOnline:
         # Rows that are missed as counted are no fewer, whatever the delay, so that the level comes back from above.
         assert radii.surplus >= -(0.9 / (0.01 if step == "auto" else step) + 0.1) - 1e-9
 
-    @pytest.mark.parametrize("step", [0.05, 0.5, "auto"])
-    @pytest.mark.parametrize("move", [0, 3])
-    @pytest.mark.parametrize("size", [1, 30])
-    def test_misses_are_bounded_where_everything_goes_one_way(self, step: Any, move: int, size: int) -> None:
-        radii, missed, delay = adversary(start(step=step), [move] * 1200, [(size, size)])
-        assert delay == size - 1
-        assert missed <= 0.1 * 1200 + radii.excess(delay)
-
     def test_bound_is_nearly_attained_and_that_for_outcomes_without_delay_does_not_hold_for_batches(self) -> None:
         radii, missed, delay = adversary(start(step=0.05), [3] * 40, [(40, 40)])
         assert (missed, delay) == (40, 39)
@@ -378,34 +365,6 @@ class TestOnline:
             start().updated([1.0, 2.0], issued=[1.0])
 
 
-SHIFTED = Weighted(target=np.linspace(0.2, 1.5, 40)[:, None])
-STORED: list[Calibrator] = [
-    ThisModel(0.1),
-    Weighted(weights=0),
-    SHIFTED.prepared(Rows(np.linspace(0.0, 1.0, 60)[:, None]), 60, 0.1),
-    Recent(40.0),
-    Online(),
-    Online(0.05, window=40),
-    Online(0.05, follow="radius"),
-]
-
-
-@pytest.mark.parametrize("calibrator", STORED, ids=lambda c: type(c).__name__)
-def test_radii_are_the_same_after_a_trip_through_a_file(calibrator: Calibrator) -> None:
-    X, new = np.linspace(0.0, 1.0, 60)[:, None], Rows(np.array([[0.1], [0.9], [30.0]]))
-    scores = np.random.default_rng(0).normal(size=60)
-    scores[7] = np.inf
-    radii: Any = calibrator.calibrate(scores, Rows(X), 0.1)
-    if isinstance(radii, OnlineRadii):
-        radii = radii.updated([4.0, 0.1, np.inf])
-    twin = round_trip(radii)
-    assert (twin.at(new) == radii.at(new)).all()
-    assert (twin.n, twin.alpha, twin.radius, twin.promise()) == (radii.n, radii.alpha, radii.radius, radii.promise())
-    assert type(radii.calibrator) is type(calibrator)
-    again = radii.calibrator.calibrate(scores, Rows(X), 0.1)
-    assert (again.at(new) == calibrator.calibrate(scores, Rows(X), 0.1).at(new)).all()
-
-
 def streams(m: int, rows: int, rng: np.random.Generator, ties: bool = False) -> tuple[int, Any]:
     """Misses of an exchangeable stream of rows after a calibration split of m rows of its own."""
     scores = rng.integers(8, size=m + rows) if ties else rng.uniform(size=m + rows)
@@ -444,16 +403,6 @@ class TestAlarm:
         for _ in range(n_streams):
             rank, missed = streams(100, 200, rng, ties)
             raised += Alarm.of(100, rank, rate).updated(missed).is_raised
-        assert raised <= stats.binom(n_streams, rate).ppf(1 - FALSE_ALARM)
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize("m", [100, 500])
-    def test_a_thousand_long_streams_raise_it_at_most_as_often_as_stated(self, m: int) -> None:
-        rng, n_streams, rate = np.random.default_rng(1), 1000, 0.01
-        raised = 0
-        for _ in range(n_streams):
-            rank, missed = streams(m, 2000, rng)
-            raised += Alarm.of(m, rank, rate).updated(missed).is_raised
         assert raised <= stats.binom(n_streams, rate).ppf(1 - FALSE_ALARM)
 
     def test_fall_of_coverage_raises_it_and_it_says_what_to_do(self) -> None:

@@ -136,7 +136,6 @@ class TestOnTheCommandLine:
         ("more", "said"),
         [
             ([], "does not say what is uncertain in it. Name columns whose costs, and rows whose right-hand sides are"),
-            (["--uncertain", "coal"], "'coal' is neither a column nor a row. The columns are: barrels, oil, gas"),
             (["--uncertain", "oil", "--problem", "p.toml"], "--uncertain is for MPS files, and 'p.toml' says itself"),
         ],
     )

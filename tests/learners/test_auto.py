@@ -16,7 +16,7 @@ from polyhedge.learners import Auto, Descent, Needs, OneSidedBox, Samples, learn
 from polyhedge.learners.auto import _CrossFit, half_way
 from polyhedge.learners.spread import cross_validated
 from polyhedge.robust import decide
-from polyhedge_study.tasks import energy_task, synthetic_task
+from polyhedge_study.tasks import synthetic_task
 from shared import codes
 
 Z = cp.Variable(2, nonneg=True)
@@ -250,23 +250,6 @@ def test_a_clear_lead_on_the_first_fold_ends_the_selection():
     assert result.detail.startswith("chose smooth descent: ")
     assert "+ one-sided box" not in result.detail
     assert result.set.n_facets == 32
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("make", [lambda seed: synthetic_task(seed, "newsvendor"), energy_task], ids=["news", "energy"])
-def test_the_default_beats_the_one_sided_box_where_learning_can_help(make):
-    differences = []
-    for seed in range(5):
-        task = make(seed)
-        premiums = []
-        for learner in (Auto(), OneSidedBox()):
-            decider = ph.RobustDecider(
-                task.problem, task.predictor, learner=learner, guarantee="outcome", random_state=seed
-            )
-            rows = {part: getattr(task.split, part) for part in ("train", "learn", "calibrate")}
-            premiums.append(decider.fit(task.X, task.Y, **rows).evaluate(*task.rows("test")).premium.value)
-        differences.append(premiums[0] - premiums[1])
-    assert np.mean(differences) + np.std(differences, ddof=1) / np.sqrt(5) < 0
 
 
 # --- many rows --------------------------------------------------------------------------------------------

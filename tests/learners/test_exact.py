@@ -73,21 +73,6 @@ def test_the_certified_bound_equals_brute_force_over_all_selections(name, n_cont
     assert bound.kept.sum() >= conformal_rank(7, 0.3)
 
 
-@pytest.mark.parametrize("n", [9, pytest.param(12, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", ["segment, linear", "segment, quadratic", "fixed directions", "simplex, d=3"])
-def test_the_certified_bound_equals_hull_values_over_all_selections(name, n):
-    d, make = PROBLEMS[name]
-    problem, (residuals, centers) = make(), draw(n, d, n)
-    rank = conformal_rank(n, 0.2)
-    oracle = HullOracle(problem, residuals, centers)
-    best = np.inf
-    for chosen in combinations(range(n), rank):
-        kept = np.zeros(n, dtype=bool)
-        kept[list(chosen)] = True
-        best = min(best, oracle.evaluate(kept).values.mean())
-    assert lower_bound(Samples(residuals, centers, problem, 0.2)).lower == pytest.approx(best, abs=2e-6)
-
-
 SLOWER = [pytest.param(name, marks=pytest.mark.slow) for name in ("segment, quadratic", "user's maximum")]
 
 
@@ -204,26 +189,6 @@ def test_no_learner_comes_below_the_certified_bound(name):
         result = Descent(n_facets=n_facets, n_steps=20).learn(samples, random_state=0)
         assert result.objective >= bound - 1e-7
         assert decide(problem, result.set, 0.0, centers).cost_bound.mean() >= bound - 1e-7
-
-
-@pytest.mark.slow
-def test_fewer_facets_cost_more_and_never_change_the_bound():
-    problem, (residuals, centers) = PROBLEMS["simplex, d=3"][1](), draw(11, 3, 4)
-    results = [Scenario(n_facets=k).learn(Samples(residuals, centers, problem, 0.2)) for k in (4, 6, None)]
-    assert len({round(result.lower_bound, 6) for result in results}) == 1
-    objectives = [result.objective for result in results]
-    assert objectives == sorted(objectives, reverse=True)
-    assert all(result.objective >= result.lower_bound - 1e-7 for result in results)
-
-
-def test_removing_a_facet_never_lowers_the_cost_at_a_fixed_radius():
-    problem, (residuals, centers) = PROBLEMS["segment, linear"][1](), draw(40, 2, 6)
-    shape = Scenario().learn(Samples(residuals, centers, problem, 0.2)).set
-    full = decide(problem, shape, 0.0, centers).cost_bound.mean()
-    for facet in range(shape.n_facets):
-        rest = np.delete(np.arange(shape.n_facets), facet)
-        smaller = ph.Polyhedron(shape.W[rest], shape.b[rest])
-        assert decide(problem, smaller, 0.0, centers).cost_bound.mean() >= full - 1e-9
 
 
 @pytest.mark.parametrize("curvature", [0.0, 0.08])

@@ -153,28 +153,6 @@ def test_a_descent_learns_the_same_set_in_all_units_and_wherever_outcomes_lie(ma
         assert learned(**units) == pytest.approx(usual, abs=1e-6)
 
 
-@pytest.mark.parametrize("convex", [False, True], ids=["segment", "bent in the outcome"])
-def test_whole_fits_of_sets_do_not_depend_on_the_unit_of_a_single_outcome(convex: bool) -> None:
-    """A price and a quantity: also where learning has closed forms, and where the cost has no pieces."""
-    rng = np.random.default_rng(1)
-    X = rng.normal(size=(120, 2))
-    Y = X + rng.normal(size=(120, 2)) * [0.5, 1.0]
-
-    def bounds(each: np.ndarray) -> np.ndarray:
-        z = cp.Variable(2, nonneg=True)
-        problem = ph.DecisionProblem(
-            decision=z,
-            cost=lambda z, u: cp.sum_squares(cp.multiply(1 / each, u) - z) if convex else cp.multiply(1 / each, u) @ z,
-            constraints=[cp.sum(z) == 1],
-            n_outcomes=2,
-        )
-        learner = ph.learners.Descent(n_steps=10, max_contexts=3) if convex else ph.learners.Auto(n_folds=2)
-        decider = ph.RobustDecider(problem, LinearRegression(), guarantee="outcome", learner=learner, random_state=0)
-        return decider.fit(X, each * Y).decide(X[:2]).cost_bound
-
-    assert bounds(np.array([1e-4, 3e3])) == pytest.approx(bounds(np.ones(2)), rel=1e-6)
-
-
 def test_certificates_do_not_depend_on_the_unit_of_a_single_outcome() -> None:
     residuals, centers = np.random.default_rng(1).normal(size=(2, 60, 2))
     found = []

@@ -98,18 +98,6 @@ def test_gurobi_finds_the_same_optimum_where_it_is_installed(name, settings):
     assert result.lower_bound <= expected + 1e-6
 
 
-def test_the_size_limit_of_gurobi_s_free_licence_is_told():
-    gurobipy = pytest.importorskip("gurobipy")
-    with gurobipy.Env(params={"OutputFlag": 0}) as environment, gurobipy.Model(env=environment) as model:
-        if model.LicenseExpiration == 0:
-            pytest.skip("a full licence has no size limit")
-    residuals, centers = learning_data(400)
-    result = MIQCP(backend="gurobi").learn(Samples(residuals, centers, PROBLEMS["linear"](), 0.2))
-    assert result.status is not Status.OPTIMAL
-    assert "size-limited" in result.detail
-    assert result.set.is_bounded
-
-
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_aggregated_rows_cut_off_no_set(name):
     residuals, centers = learning_data(9)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import fields, replace
 
 import cvxpy as cp
@@ -10,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from scipy import stats
 from sklearn.ensemble import RandomForestRegressor
 
 import polyhedge as ph
@@ -266,27 +264,6 @@ def test_outcomes_that_are_predicted_exactly_need_no_spread():
     assert (Spread.fit(X, Y, np.zeros(400), min_leaf=5, seed=0)(X, Y) > 0).all()
 
 
-def test_premiums_in_the_detail_refer_to_the_contexts_that_were_judged():
-    n, d = 400, 3
-    rng = np.random.default_rng(0)
-    X = rng.uniform(size=(n, d + 1))
-    centers = 10 * np.sin(9 * X[:, :d])
-    residuals = np.where(X[:, d:] > 0.5, 0.8, 0.1) * rng.normal(size=(n, d))
-    problem = ph.problems.simplex_newsvendor(0.3, 0.7, d)
-    objective = Samples(residuals, centers, problem, 0.1)
-    assert not objective.has_closed_form
-    result = ph.learners.PcaBox().learn(Samples(residuals, centers, problem, 0.1))
-    scaled, spread = choose_spread(result, objective, X, complexity_penalty=0.0, seed=0)
-    assert spread is not None
-    said = float(scaled.detail.partition("cross-validated extra cost ")[2].partition(",")[0])
-    at_one_size = float(scaled.detail.partition("at one size ")[2])
-    scored = np.unique(np.linspace(0, n - 1, 200).astype(int))
-    nominal = ph.robust.decide_knowing(problem, centers[scored])[1].mean()
-    plain = decide(problem, result.set, objective.radius(result.set), centers[scored]).cost_bound.mean()
-    assert at_one_size == pytest.approx(plain - nominal, rel=1e-3)
-    assert said < at_one_size
-
-
 @pytest.mark.parametrize(("share", "is_taken"), [(0.8, True), (1.3, False)])
 def test_two_complexity_penalties_must_be_saved(share, is_taken):
     """A complexity penalty for which two of them are this share of what a spread saves."""
@@ -321,62 +298,10 @@ def test_costs_without_pieces_and_stopped_learners_keep_one_size():
     assert choose_spread(stopped, objective, X, complexity_penalty=0.0, seed=0) == (stopped, None)
 
 
-def test_integer_decisions_and_uncertain_constraints_are_scaled_too():
-    counts = cp.Variable(2, integer=True)
-    whole = ph.DecisionProblem(
-        decision=counts,
-        cost=lambda z, u: u @ z,
-        constraints=[counts >= 0, counts <= 3, cp.sum(counts) == 3],
-        n_outcomes=2,
-    )
-    stock = cp.Variable(2, nonneg=True)
-    covered = ph.DecisionProblem(
-        decision=stock,
-        cost=lambda z, u: cp.sum(z),
-        constraints=[stock <= 50],
-        n_outcomes=2,
-        uncertain_constraints=lambda z, u: [z >= u],
-    )
-    X, _ = uneven(5, seed=3)
-    for problem in (whole, covered):
-        decider = fitted(240, ScaledBox(complexity_penalty=0.0), problem)
-        assert decider.spread_ is not None
-        found = decider.decide(X)
-        assert found.is_optimal.all()
-    for z, x in zip(found.z, X, strict=True):
-        assert (decider.region(x).vertices() <= z + 1e-6).all()
-
-
 # --- the guarantee ----------------------------------------------------------------------------------------
 
 
-def test_coverage_with_a_spread_follows_its_exact_law(decider):
-    rng, m = np.random.default_rng(4), 29
-    X_test, Y_test = uneven(10_000, seed=100)
-    scores = np.sort(decider.set_.scores(decider.residuals(X_test, Y_test)))
-    twin, coverages = copy.deepcopy(decider), []
-    for k in range(200):
-        X, Y = uneven(m, seed=int(rng.integers(2**31)) + k)
-        twin.recalibrate(X, Y)
-        coverages.append(np.searchsorted(scores, twin.radius_, side="right") / len(scores))
-    assert stats.kstest(coverages, ph.coverage_law(m, twin.alpha).cdf).pvalue > 0.001
-
-
 # --- files, tables, words ---------------------------------------------------------------------------------
-
-
-def test_a_stored_spread_decides_the_same(tmp_path):
-    X, Y = uneven(500)
-    decider = ph.RobustDecider(LINEAR, "smooth-ridge", learner=ScaledBox(), random_state=0)
-    decider.fit(pd.DataFrame(X, columns=["a", "b", "c"]), Y)
-    assert decider.spread_ is not None
-    decider.save(tmp_path / "model.polyhedge")
-    twin = ph.load(tmp_path / "model.polyhedge")
-    rows = pd.DataFrame(uneven(50, seed=1)[0], columns=["a", "b", "c"])
-    for name in ("z", "cost_bound", "worst_outcome"):
-        np.testing.assert_allclose(getattr(twin.decide(rows), name), getattr(decider.decide(rows), name), atol=1e-9)
-    assert twin.spread_.names == ("a", "b", "c")
-    assert "scaled by a predicted spread" in str(ph.inspect_model(tmp_path / "model.polyhedge"))
 
 
 BROKEN = {

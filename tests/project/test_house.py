@@ -207,17 +207,6 @@ def test_one_runner_runs_the_experiments_of_the_study() -> None:
     assert runners == {"experiment.py", "jobs.py"}
 
 
-def test_import_reader_sees_every_way_to_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(globals(), "PACKAGE", tmp_path)
-    module = tmp_path / "sets" / "odd.py"
-    module.parent.mkdir()
-    module.write_text(
-        "import polyhedge.app.cli\nfrom polyhedge import io\nfrom ..evaluation import estimate\nfrom . import box\n"
-        "def f():\n    from polyhedge.robust.routes import decide\n"
-    )
-    assert imported_units(module) == {"app", "io", "evaluation", "sets", "robust"}
-
-
 HEAVY = ("clarabel", "cvxpy", "highspy", "matplotlib", "numpy", "pandas", "scipy", "sklearn", *sorted(OPTIONAL))
 
 
@@ -409,14 +398,3 @@ def test_every_public_docstring_names_its_parameters() -> None:
     checked = {name: one for part in (public, *methods) for name, one in part.items()}
     unnamed = {name: unnamed_parameters(one) for name, one in checked.items()}
     assert {name: parameters for name, parameters in unnamed.items() if parameters} == {}
-
-
-def test_docstring_that_forgets_a_parameter_is_seen() -> None:
-    def forgetful(first: int, second: int, third: int) -> None:
-        """The `first` and the second, of $third^2$."""
-
-    def brief(only: int) -> None:
-        """What only holds."""
-
-    assert unnamed_parameters(forgetful) == ["second"]
-    assert unnamed_parameters(brief) == []

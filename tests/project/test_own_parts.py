@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -20,17 +19,14 @@ import numpy as np
 import pytest
 
 import polyhedge as ph
-from polyhedge.calibration import ByCategory, Calibrator, Marginal, OneRadius, Radii, Weighted
+from polyhedge.calibration import ByCategory, Calibrator, Marginal, OneRadius, Radii
 from polyhedge.calibration.labels import with_values
 from polyhedge.data import Split
 from polyhedge.diagnostics import diagnostics_of_radii
 from polyhedge.model import Record, calibrated_radii, fitted_model, promise_of
 from polyhedge.monitoring.monitor import alarm_for
 from polyhedge.planning import margin_path
-from polyhedge.planning.costs import PlanningProblem
-from polyhedge.planning.policies import Rule, fit_planner
-from polyhedge.planning.residual_distributions import DISTRIBUTIONS, DevelopmentRows, Scaled, fit_distribution
-from polyhedge.planning.risk import Risk
+from polyhedge.planning.residual_distributions import DISTRIBUTIONS
 from polyhedge.predictors.regressor import as_predictor
 from polyhedge.regions import CostGuard, LearnedSet, PlannedDecisions, RegionFamily, SetPolicy
 from polyhedge.rows import Rows
@@ -128,14 +124,6 @@ class TestFiles:
         assert not list(tmp_path.iterdir())
 
 
-class LargerDistribution(Scaled):
-    """Residuals of twice the size, which its state does not tell."""
-
-    def at(self, *given: Any) -> Any:
-        centers, spreads = super().at(*given)
-        return centers, 2 * spreads
-
-
 NARROW = """
 from dataclasses import dataclass
 import numpy as np
@@ -194,48 +182,8 @@ class TestResidualDistributions:
         np.testing.assert_array_equal(again.cost_bound, expected.cost_bound)
 
 
-def with_rule(decider: ph.RobustDecider, change: str) -> ph.RobustDecider:
-    """The decider with a policy whose rule or distribution is one's own."""
-    X, Y = ph.data.make_synthetic(300, rng=np.random.default_rng(0))
-    family = decider.model_.family
-    predicted = family.predictor.predict(X)
-    rows = DevelopmentRows(X, predicted, Y + 5, np.zeros((300, 0)), np.arange(300) % 5)
-    distribution = fit_distribution("scaled", rows, 0)
-    distribution = LargerDistribution(**vars(distribution)) if change == "distribution" else distribution
-    rule = Rule("scaled", Risk(0.3 if change == "rule" else 0.9))
-    planner = fit_planner(PlanningProblem(family.problem), rule, distribution, X, predicted, rows.values)
-    policy = replace(family.policy, planners=(planner,), weights=(1.0,), distribution=distribution)
-    decider.model_ = replace(decider.model_, family=replace(family, policy=policy))
-    return decider
-
-
-@pytest.fixture(scope="module")
-def fitted() -> ph.RobustDecider:
-    """A decider whose policy has rules with residual distributions."""
-    X, Y = ph.data.make_synthetic(300, rng=np.random.default_rng(0))
-    problem = ph.problems.newsvendor(1.0, 3.0, 2, nonnegative_demand=False)
-    return ph.RobustDecider(problem, None, guarantee="cost", random_state=0).fit(X, Y + 5)
-
-
 class TestReadBack:
     """What a file would decide otherwise is not written, whatever the types of the parts are."""
-
-    @pytest.mark.parametrize("is_loaded", [False, True])
-    @pytest.mark.parametrize("change", ["none", "rule", "distribution"])
-    def test_policy_that_is_stored_by_less_than_it_is_made_of_is_refused(
-        self, fitted: ph.RobustDecider, change: str, is_loaded: bool, tmp_path: Path
-    ) -> None:
-        path = tmp_path / "model.polyhedge"
-        if is_loaded:
-            fitted.save(path)
-        before = path.read_bytes() if is_loaded else None
-        decider = with_rule(ph.load(path) if is_loaded else deepcopy(fitted), change)
-        if change != "distribution":  # every field of a rule is stored
-            decider.save(path)
-            return
-        with pytest.raises(ValueError, match=r"a LargerDistribution in Planner\.distribution"):
-            decider.save(path)
-        assert [one.read_bytes() for one in tmp_path.iterdir()] == ([before] if is_loaded else [])
 
     def test_calibrator_that_would_be_read_as_another_one_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"recalibrates by .*Marginal\(\), and not by Twice\("):
@@ -254,13 +202,6 @@ class TestPromises:
         assert promise_of(decider.model_)[0].endswith("More exactly, it holds more often than it must.")
         assert not diagnostics_of_radii(decider.model_, Rows(CENTERS[:60]))
         assert decider_of(SETS).model_.radii.law() is not None
-
-    def test_subclass_that_says_so_is_marginal_again(self) -> None:
-        class Renamed(OneRadius):
-            is_marginal = True
-
-        assert Renamed(1.0, 0.1, 60).law().args == OneRadius(1.0, 0.1, 60).law().args
-        assert Renamed(1.0, 0.1, 60).is_marginal
 
     def test_other_levels_need_scores_that_the_calibrator_hands_over(self) -> None:
         decider = decider_of(SETS, Twice())
@@ -289,19 +230,8 @@ class Weighing(Named):
     reads_weights: ClassVar[bool] = True
 
 
-@dataclass(frozen=True)
-class EachLabel(Named):
-    promises_each_label: ClassVar[bool] = True
-
-
 class TestReading:
     """What is read of rows is what the part says, and labels where it does not say."""
-
-    def test_parts_say_whether_they_read_weights_and_promise_each_label(self) -> None:
-        own = {Named: (False, False), Weighing: (True, False), EachLabel: (False, True)}
-        assert {part: (part("a").reads_weights, part("a").promises_each_label) for part in own} == own
-        assert Weighted(0).reads_weights
-        assert not ByCategory(0).reads_weights
 
     def test_values_take_the_place_of_the_column_that_is_named(self) -> None:
         assert with_values(Weighing("a"), [1.0]) == Weighing([1.0])

@@ -26,7 +26,7 @@ from polyhedge.calibration import ByCategory, Calibrator, Marginal, Online, Radi
 from polyhedge.data import Split
 from polyhedge.decisions import all_optimal
 from polyhedge.io import stored
-from polyhedge.model import Model, Record, fitted_model, promise_of
+from polyhedge.model import Model, Record, fitted_model
 from polyhedge.planning import DevelopmentRows, fit_path, fit_policy, margin_path
 from polyhedge.predictors.regressor import Predictor, as_predictor
 from polyhedge.regions import (
@@ -366,12 +366,6 @@ def decider() -> ph.RobustDecider:
 class TestCostGuarantee:
     """`RobustDecider(guarantee="cost")` guards the decisions over the learned set."""
 
-    def test_recalibration_moves_the_bound_and_not_the_decision(self, decider: ph.RobustDecider) -> None:
-        twin = pickle.loads(pickle.dumps(decider)).recalibrate(*rows(40, 9))
-        before, after = decider.decide(X[:5]), twin.decide(X[:5])
-        np.testing.assert_array_equal(after.flat, before.flat)
-        np.testing.assert_allclose(after.cost_bound - before.cost_bound, twin.radius_ - decider.radius_, atol=1e-12)
-
     def test_bound_is_the_worst_cost_at_the_learned_size_plus_the_radius(self, decider: ph.RobustDecider) -> None:
         planned = ph.robust.decide(PROBLEM, decider.set_, 0.0, decider.centers(X[:5]), scales=decider.scales(X[:5]))
         found = decider.decide(X[:5])
@@ -380,16 +374,6 @@ class TestCostGuarantee:
     def test_share_of_rows_inside_is_the_share_whose_bound_held(self, decider: ph.RobustDecider) -> None:
         measured = decider.measure(*rows(60, 11))
         np.testing.assert_array_equal(measured.inside, measured.held)
-
-    def test_words_promise_the_cost_and_no_set(self, decider: ph.RobustDecider) -> None:
-        first = promise_of(decider.model_)[0]
-        assert "cost is at most the bound" in first
-        assert "outcome lies" not in first
-
-    def test_file_keeps_what_is_promised(self, decider: ph.RobustDecider, tmp_path: FilePath) -> None:
-        decider.save(tmp_path / "model.polyhedge")
-        assert ph.load(tmp_path / "model.polyhedge").guarantee == "cost"
-        assert "cost of the planned decision" in str(ph.inspect_model(tmp_path / "model.polyhedge"))
 
     def test_uncertain_constraints_that_a_plan_breaks_count_against_it(self) -> None:
         z = cp.Variable(2, nonneg=True)

@@ -535,22 +535,6 @@ def test_the_unit_of_costs_does_not_vanish_where_nothing_is_best(seed: int) -> N
     assert cost_unit(7e4, 3e6, 1.0) == pytest.approx(usual, rel=1e-5)
 
 
-@pytest.mark.parametrize("make", [in_two_parts, orders])
-def test_a_certificate_is_the_same_wherever_outcomes_lie_and_in_any_unit(make: Any) -> None:
-    residuals, centers = np.random.default_rng(2).normal(size=(2, 16, 2))
-    usual = ph.learners.lower_bound(ph.learners.Samples(residuals, centers, make(1.0, 1.0, 1.0), 0.2))
-    for outcome, cost in ((1e6, 1.0), (1.0, 1e-6), (1e-6, 1e6)):
-        found = ph.learners.lower_bound(
-            ph.learners.Samples(outcome * residuals, outcome * centers, make(outcome, cost, 1.0), 0.2)
-        )
-        assert found.status is usual.status
-        assert [found.lower / cost, found.upper / cost] == pytest.approx([usual.lower, usual.upper], abs=1e-6)
-    if make is in_two_parts:  # there a common shift of the outcomes is one of the costs
-        found = ph.learners.lower_bound(ph.learners.Samples(residuals, centers + 1e4, make(1.0, 1.0, 1.0), 0.2))
-        assert found.status is usual.status
-        assert found.lower - 1e4 == pytest.approx(usual.lower, abs=Units(shift=1e4).tolerance)
-
-
 def test_a_learner_that_proves_nothing_does_not_call_its_set_optimal() -> None:
     residuals, centers = np.random.default_rng(3).normal(size=(2, 30, 2))
     for name in ("box", "descent"):

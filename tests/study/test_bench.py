@@ -35,7 +35,6 @@ from polyhedge_study.speed.peers import Peer, PeersSettings, run_peers
 from polyhedge_study.speed.policies import PLAN_REGIMES, draw_plan
 from polyhedge_study.speed.report import decisions_grids, draw_growth, peers_grids, save
 from polyhedge_study.speed.rivals import RIVALS, Rival
-from shared import run as run_cli
 
 TINY = DecisionsSettings(
     regimes=("d2-K4",),
@@ -85,16 +84,6 @@ def test_a_wrong_value_is_detected_and_so_is_a_missing_one() -> None:
     assert check.difference == pytest.approx(2e-7, rel=1e-3)
     wrong[7] = np.nan
     assert not check_values(instance, wrong, 40, seed=0).passed
-
-
-def test_predictions_of_the_hard_regimes_need_many_more_decisions() -> None:
-    counts = {}
-    for name in ("d10-K40", "d10-K40-hard"):
-        regime = next(r for r in REGIMES if r.name == name).with_contexts(600)
-        instance = draw(regime, seed=0)
-        z = decide(instance.problem, instance.shape, instance.radius, instance.centers).z
-        counts[name] = len(np.unique(z.round(7), axis=0))
-    assert counts["d10-K40-hard"] > 3 * counts["d10-K40"]
 
 
 def test_a_run_has_a_row_for_every_tool_and_a_point_for_every_size(tiny: DecisionsRun) -> None:
@@ -260,22 +249,6 @@ def test_scripts_of_peers_are_text_that_compiles_and_that_no_module_imports() ->
 
 
 # --- command line -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        ("decisions", "There is no regime x"),
-        ("learning", "There is no method x"),
-        ("peers", "There is no peer x"),
-        ("fit", "There is no case x"),
-    ],
-)
-def test_an_unknown_part_is_one_line_and_exit_code_2(command: str, message: str, tmp_path: Path) -> None:
-    result = run_cli("bench", command, "--only", "x", "--out", str(tmp_path))
-    assert result.exit_code == 2
-    assert message in result.stderr
-    assert list(tmp_path.iterdir()) == []
 
 
 # --- what a user waits for --------------------------------------------------------------------------------

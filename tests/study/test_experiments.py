@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from polyhedge.learners import Samples, Scenario
-from polyhedge.problems import simplex_linear
 from polyhedge.robust import decide
-from polyhedge.sets import Polyhedron
 from polyhedge_study.finite_population import TheorySettings, hard_context, population
 from polyhedge_study.methods import METHODS
 from polyhedge_study.motivation import make_motivation, write_motivation
@@ -124,21 +122,6 @@ def test_vc_bound_is_above_the_dimension_of_half_spaces_and_grows() -> None:
 def test_density_is_that_of_the_normal_law() -> None:
     scores = np.random.default_rng(0).standard_normal(400_000)
     assert density_at_quantile(scores, 0.9) == pytest.approx(0.1755, rel=0.03)
-
-
-def test_facets_along_a_decision_move_the_cost_one_for_one_with_the_radius() -> None:
-    problem, normal = simplex_linear([0.0, 0.0]), np.array([[0.4, 0.6], [-1.0, 0.0], [0.0, -1.0]])
-    shape = Polyhedron(normal, np.array([0.0, -5.0, -5.0]))
-    low, high = (decide(problem, shape, radius, np.zeros((1, 2))).cost_bound for radius in (0.25, 0.35))
-    assert high - low == pytest.approx(0.1)
-
-
-def test_slope_of_a_power_is_its_exponent() -> None:
-    x = np.array([1.0, 3.0, 7.0, 20.0])
-    slope, error = fitted_slope(x, 5 * x**-0.7)
-    assert slope == pytest.approx(-0.7)
-    assert error == pytest.approx(0.0, abs=1e-9)
-    assert np.isnan(fitted_slope([1, 2], [1, 2])[1])
 
 
 def test_true_radius_covers_its_share_of_the_population_and_no_smaller_one_does() -> None:

@@ -11,10 +11,9 @@ from sklearn.linear_model import Ridge
 
 from polyhedge.data import Split, synthetic_mean
 from polyhedge.problems import DecisionProblem, newsvendor, simplex_linear, simplex_newsvendor
-from polyhedge.robust import decide_knowing
-from polyhedge_study.case_report import case_comparisons, case_grid, case_words, differences
+from polyhedge_study.case_report import case_comparisons, case_grid
 from polyhedge_study.case_runs import N_RESAMPLED, CaseRow, case_jobs, resampled
-from polyhedge_study.cases import CASES, make_case
+from polyhedge_study.cases import make_case
 from polyhedge_study.guarantees import GuaranteeRow, guarantee_jobs
 from polyhedge_study.guarantees_report import comparisons, cost_grid, guarantee_words, set_grid
 from polyhedge_study.guarded.developed import Bounded
@@ -158,19 +157,6 @@ def case_row(method: str, bound: float, cost: float, noise: float) -> CaseRow:
     return CaseRow("charging", method, "done", bound, cost, 0.9, 100, 366, 1.0, "", bound, " ".join(drawn))
 
 
-def test_words_say_where_a_rival_wins_on_a_real_case_and_whether_it_is_noise():
-    ours, theirs = case_row(PLAN, 300.0, 250.0, 1.0), case_row("nominal-guard", 330.0, 240.0, 0.0)
-    (bound, error), (cost, same), _ = differences(theirs, ours)
-    assert (bound, cost) == (30.0, -10.0)
-    assert error == pytest.approx(np.arange(20).std(ddof=1)) == same
-    words = " ".join(case_words([ours, theirs]))
-    assert "1 comparisons of bounds, paired over periods drawn again: Polyhedge is lower by more than 3 " in words
-    assert "level within these in 1 (Nominal + guard on charging)" in words  # 10 is less than three times 5.9
-    assert "higher by more than these in 1" in " ".join(
-        case_words([ours, case_row("nominal-guard", 270.0, 250.0, 0.0)])
-    )
-
-
 def test_differences_between_methods_are_paired_over_periods_drawn_again():
     # What both share from draw to draw is not noise of the difference.
     ours, theirs = case_row(PLAN, 300.0, 250.0, 50.0), case_row("nominal-guard", 310.0, 240.0, 50.1)
@@ -197,14 +183,6 @@ def test_the_error_of_a_bound_knows_that_its_radius_comes_from_one_period():
     assert few.std() == pytest.approx(bounds.std(), rel=0.2)
 
 
-def test_only_cases_that_separate_get_the_rival_that_needs_it():
-    jobs = case_jobs()
-    assert {job.case for job in jobs if job.method == "quantile-scaled"} == {"bakery"}
-    assert {job.case for job in jobs} == set(CASES)
-    assert {job.method for job in jobs if job.case == "crews"} == {PLAN, "forecast-scaled"}
-    assert {job.case for job in jobs if job.method == "forecast-scaled"} == {"crews"}
-
-
 def test_unknown_names_are_refused_with_those_that_there_are():
     with pytest.raises(ValueError, match=r"setting must be one of linear, d = 2.*got 'cubic'"):
         guarantee_jobs(["cubic"])
@@ -216,12 +194,3 @@ def test_unknown_names_are_refused_with_those_that_there_are():
         case_jobs(["bank"])
     with pytest.raises(ValueError, match=r"case must be one of charging, battery.*got 'bank'"):
         make_case("bank")
-
-
-def test_the_nominal_rival_has_one_margin_at_all_rows():
-    task = tiny_task(0)
-    found = GUARDED["nominal-guard"].run(task, 0.1, 0)
-    develop = np.concatenate([task.split.train, task.split.learn])
-    centers = task.predictor.fit(task.X[develop], task.Y[develop]).predict(task.rows("test")[0])
-    margins = found.bound - decide_knowing(task.problem, centers)[1]
-    assert np.ptp(margins) < 1e-6

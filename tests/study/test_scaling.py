@@ -8,13 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from polyhedge.learners import Descent, Pinball, Samples, Scenario, lower_bound
-from polyhedge.problems import simplex_linear, simplex_newsvendor, simplex_quadratic
 from polyhedge_study.jobs import Progress
 from polyhedge_study.paper import paper_table1
 from polyhedge_study.scaling import ScalingRun, run_scaling
 from polyhedge_study.scaling_methods import METHODS, ScalingSettings
-from polyhedge_study.scaling_report import comparison_grid, markdown_report, shared_grid, summaries
+from polyhedge_study.scaling_report import comparison_grid, summaries
 from polyhedge_study.scaling_rows import ScalingRow
 
 AGGREGATED = "MIQCP + binaries + rows (SCIP)"
@@ -117,43 +115,4 @@ def test_comparison_shows_the_paper_where_it_has_the_size(tiny):
     assert table["MIQCP seconds: paper"] == ("", "0.11")
 
 
-def test_report_names_all_methods_and_what_was_not_run(tiny):
-    run, _, _ = tiny
-    text = markdown_report(run)
-    for method in METHODS:
-        assert method.name in text
-    assert "CCG, shared: not run" in text
-    assert "Node limit of MIQCP: 20000." in text
-    assert "The paper names Gurobi, and certified 26 of 30 runs" in text
-    assert "as printed" not in text  # every row says what it adds to the printed program
-    assert shared_grid(run).markdown() in text
-    # Every line of a table has as many cells as its head.
-    for block in text.split("\n\n"):
-        widths = {line.count("|") for line in block.splitlines() if line.startswith("|")}
-        assert len(widths) <= 1
-
-
 # --- one context ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "problem",
-    [
-        simplex_linear([-0.1, 0.0]),
-        simplex_quadratic([-0.1, 0.0], beta=0.1),
-        simplex_newsvendor(overage=0.3, underage=0.7, n_outcomes=2),
-        simplex_linear([-0.1, 0.0, 0.0]),
-    ],
-    ids=["linear", "quadratic", "newsvendor", "three outcomes"],
-)
-def test_learners_take_one_context_with_many_residuals(problem):
-    rng = np.random.default_rng(5)
-    residuals, center = rng.normal(size=(40, problem.n_outcomes)), rng.normal(size=(1, problem.n_outcomes))
-    objective = Samples(residuals, center, problem, 0.1)
-    bound = lower_bound(Samples(residuals, center, problem, 0.1))
-    for learner in (Scenario(), Descent(n_steps=20), Pinball(n_steps=20, n_starts=2)):
-        result = learner.learn(Samples(residuals, center, problem, 0.1), random_state=0)
-        assert result.objective == pytest.approx(objective.value(result.set), abs=1e-6)
-        assert result.objective >= bound.lower - 1e-6
-        if isinstance(learner, Scenario):
-            assert result.gap <= 1e-5

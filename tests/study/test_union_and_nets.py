@@ -48,14 +48,6 @@ def test_contains_is_the_union_and_not_its_hull():
     assert not Region(union, 1.0, [0.0, 0.0]).contains([2.0, 0.0])
 
 
-@pytest.mark.parametrize("radius", [0.0, 0.3, 1.0])
-def test_support_of_a_union_is_the_maximum_over_a_dense_sample_and_that_of_its_conic_form(radius):
-    union, V = UnionOfBalls(ANCHORS), circle(24)
-    points = (ANCHORS[:, None] + radius * circle(2000)).reshape(-1, 2)
-    np.testing.assert_allclose(union.support(V, radius), (points @ V.T).max(axis=0), atol=1e-5)
-    np.testing.assert_allclose(maximise_conic(union.conic_form(radius), V), union.support(V, radius), atol=1e-6)
-
-
 def test_a_negative_radius_gives_the_empty_union():
     union = UnionOfBalls(ANCHORS)
     assert union.support([1.0, 0.0], -0.1) == -np.inf
@@ -72,33 +64,11 @@ def test_the_area_of_two_discs_is_that_of_the_textbook_within_five_standard_erro
     assert abs(area - (2 * math.pi - lens)) <= 5 * area.standard_error + 1e-9
 
 
-def test_the_sampled_volume_of_two_balls_agrees_within_five_standard_errors():
-    # Caps of two unit balls at distance 1: the lens has the volume 5 pi / 12. False alarm below 1e-5.
-    union = UnionOfBalls([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
-    volume = union.volume(1.0, rng=np.random.default_rng(0))
-    assert 0 < volume.standard_error < 0.05
-    assert abs(volume - (8 / 3 - 5 / 12) * math.pi) < 5 * volume.standard_error
-
-
 def test_anchors_must_be_points():
     with pytest.raises(ValueError, match="at least one point"):
         UnionOfBalls(np.zeros((0, 2)))
     with pytest.raises(ValueError, match="read-only"):
         UnionOfBalls(ANCHORS).anchors[0] = 1.0
-
-
-@pytest.mark.parametrize("name", PROBLEMS)
-def test_robust_decisions_over_a_union_equal_a_dense_search(name):
-    problem, union, radius = PROBLEMS[name], UnionOfBalls(0.3 * ANCHORS), 0.2
-    centers = np.random.default_rng(1).normal(size=(4, 2)) * 0.5
-    found = decide(problem, union, radius, centers)
-    boundary = (union.anchors[:, None] + radius * circle(120)).reshape(-1, 2)
-    share = np.linspace(0, 1, 101)
-    z = np.column_stack([share, 1 - share])
-    for center, bound in zip(centers, found.cost_bound, strict=True):
-        outcomes = center + boundary
-        costs = problem.evaluate(np.repeat(z, len(outcomes), axis=0), np.tile(outcomes, (len(z), 1)))
-        assert bound == pytest.approx(costs.reshape(len(z), -1).max(axis=1).min(), abs=5e-3)
 
 
 def one_sided(cost, n_outcomes=2):
@@ -138,18 +108,6 @@ def test_decide_each_equals_decide_context_by_context(name):
     z, worst = found.z.reshape(30, -1), found.worst_outcome
     assert np.all(problem.evaluate(z, worst) <= found.cost_bound + 1e-9)
     assert all(sets[i][0].contains(worst[i : i + 1] - centers[i], sets[i][1] + 1e-9)[0] for i in range(30))
-
-
-def test_the_worst_outcomes_of_decide_each_prove_the_bound_from_below():
-    rng = np.random.default_rng(4)
-    problem, centers, radii = PROBLEMS["linear"], rng.normal(size=(50, 2)) * 0.2, rng.uniform(0.2, 1.0, 50)
-
-    def on_circle(V):
-        return radii[:, None] * V / np.linalg.norm(V, axis=1, keepdims=True)
-
-    found = decide_each(problem, on_circle, lambda i: (Ball(2), radii[i]), centers)
-    best_response = (found.worst_outcome + np.array([-0.08, 0.0])).min(axis=1)
-    np.testing.assert_allclose(best_response, found.cost_bound, atol=1e-8)
 
 
 def test_decide_each_solves_other_problems_one_by_one():
@@ -289,17 +247,6 @@ def test_a_radius_below_the_least_score_is_raised_to_it_and_still_gives_decision
     assert np.isfinite(found.cost_bound).all()
 
 
-@given(seeds)
-@fast
-def test_every_level_set_of_a_net_is_bounded_by_its_slope(seed):
-    nets = random_nets(1, seed)
-    net = nets.at(0)
-    radius = net.guarded(1.0)
-    reach = net.support(np.vstack([np.eye(2), -np.eye(2)]), radius)
-    assert net.is_bounded
-    assert np.all(reach <= (radius - net.k3) / net.slope + 1e-7)
-
-
 def test_the_volume_of_a_net_is_that_of_a_cube_or_a_fine_grid():
     assert cube_net(2).volume(2.5) == pytest.approx(4.0, rel=1e-4)
     assert cube_net(2).volume(0.4) == 0
@@ -311,17 +258,6 @@ def test_the_volume_of_a_net_is_that_of_a_cube_or_a_fine_grid():
     half = float(net.support(np.vstack([np.eye(2), -np.eye(2)]), radius).max())
     inside = net.contains(grid_points(half, 801), radius).sum()
     assert net.volume(radius) == pytest.approx(inside * (2 * half / 800) ** 2, rel=5e-3)
-
-
-def test_a_convex_cost_over_an_l_1_ball_of_many_outcomes_is_worst_at_one_of_its_2_d_corners():
-    d, radius = 20, 1.5
-    ball, z = Ball(d, norm=1, center=np.linspace(-1, 1, d)), cp.Variable(d)
-    problem = DecisionProblem(
-        decision=z, cost=lambda z, u: cp.sum_squares(u - z), constraints=[z >= -9, z <= 9], n_outcomes=d
-    )
-    found = decide(problem, ball, radius, np.zeros((1, d)))
-    assert found.is_optimal.all()
-    assert found.cost_bound[0] == pytest.approx(radius**2, abs=1e-5)
 
 
 def test_what_is_said_of_one_context_stays_with_it():
