@@ -216,9 +216,9 @@ class Decisions:
         texts[rows] = self.detail or ""
         return replace(self, **arrays, detail=tuple(texts))
 
-    def noted(self, notes: Sequence[str]) -> Self:
+    def noted(self, notes: Sequence[str] | None) -> Self:
         """With a note for each row before the text that explains its status; as they are where there is none."""
-        if not any(notes):
+        if notes is None or not any(notes):
             return self
         details = self.detail or ("",) * len(self)
         texts = [". ".join(filter(None, pair)) for pair in zip(notes, details, strict=True)]

@@ -245,11 +245,11 @@ class RobustDecider(SettingsEstimator):
             notify = progress if callable(progress) else None
             if notify is None and _LOG.isEnabledFor(logging.INFO):
                 notify = partial(tell, _LOG, "deciding")
-            decisions = model.decide(X, parameters, Work(n_jobs, notify), labels)
+            decisions, notes = model.decide_with_notes(X, parameters, Work(n_jobs, notify), labels)
         complaint = decisions.complaint()
         if complaint:
             warn(Code.NO_DECISION, complaint, stacklevel=2)
-        return replace(decisions.noted(model.oddities(X)), labels=model.labels(X))
+        return replace(decisions.noted(notes), labels=model.labels(X))
 
     def region(self, x: Any, *, parameters: Parameters = None, labels: Labels = None) -> Region:
         """The set of outcomes that the decision at one row `x` guards against.

@@ -209,7 +209,8 @@ class Model:
         if labels is not None:
             check_row_labels(self.radii, X, labels)
         outcomes = None if Y is None else self.outcomes(X, Y)
-        return Rows(self.features(X), outcomes, values, labels=None if labels is None else as_values(labels))
+        features, notes = self._described(X)
+        return Rows(features, outcomes, values, labels=None if labels is None else as_values(labels), notes=notes)
 
     def read_usable(
         self, X: Any, Y: Any = None, parameters: Mapping[Any, Any] | None = None, labels: Any = None
@@ -232,14 +233,17 @@ class Model:
 
     def features(self, X: Any) -> Any:
         """The columns of X that the predictor knows, in their order if both have names; checked."""
+        return self._described(X)[0]
+
+    def _described(self, X: Any) -> tuple[Any, Any]:
+        """The features, and what is unlike the training rows in each row; None if kinds of columns are not known."""
         X = as_pandas(self._framed(X))
         names = self.names or names_of(X)
-        if self.schema is not None:
-            features = read_features(X, self.schema)
-        else:
-            features = X if names is None else select_columns(X, names, "X")
+        if self.schema is not None and n_rows_of(X):
+            return read_features(X, self.schema)
+        features = X if names is None else select_columns(X, names, "X")
         check_features(features, may_be_missing=self.family.predictor.takes_nan)
-        return features
+        return features, None
 
     def outcomes(self, X: Any, Y: Any) -> Array:
         """The outcomes (N, d) of the rows of X, in the order of the problem."""
@@ -309,9 +313,16 @@ class Model:
         self, X: Any, parameters: Mapping[Any, Any] | None = None, work: Work = DEFAULT_WORK, labels: Any = None
     ) -> Decisions:
         """Decisions with bounds for new rows; rows that cannot be decided are marked."""
+        return self.decide_with_notes(X, parameters, work, labels)[0]
+
+    def decide_with_notes(
+        self, X: Any, parameters: Mapping[Any, Any] | None = None, work: Work = DEFAULT_WORK, labels: Any = None
+    ) -> tuple[Decisions, Any]:
+        """The same, and what is unlike the training rows in each row; None if kinds of columns are not known."""
         rows, kept, reasons = self.read_usable(X, None, parameters, labels)
+        notes = self._oddities(X) if rows is None or len(kept) < len(reasons) else rows.notes
         if rows is None:
-            return no_decisions(self.problem, is_planned=self.guarantee == "cost").among(kept, reasons)
+            return no_decisions(self.problem, is_planned=self.guarantee == "cost").among(kept, reasons), notes
         try:
             decisions = self.place(rows, work).decide()
         except PredictionError as error:
@@ -322,7 +333,7 @@ class Model:
                 reasons[row] = "the prediction is not finite"
             others = np.delete(np.arange(len(rows)), error.rows)
             kept, decisions = kept[others], self.place(rows.take(others), work).decide()
-        return decisions if len(kept) == len(reasons) else decisions.among(kept, reasons)
+        return decisions if len(kept) == len(reasons) else decisions.among(kept, reasons), notes
 
     def measure(self, X: Any, Y: Any, parameters: Mapping[Any, Any] | None = None, labels: Any = None) -> RowMeasures:
         """Bound, constraints, realised cost and regret row by row; rows that were not used for fitting."""
@@ -396,11 +407,10 @@ class Model:
             return placed.regions.volume(placed.radii)
         return placed.regions.take(bounded).volume(placed.radii[bounded]) if len(bounded) else Volume(np.inf)
 
-    def oddities(self, X: Any) -> Sequence[str]:
-        """What is unlike the training rows in each row of X; nothing if kinds of columns are not known."""
-        if self.schema is None:
-            return ()
-        return tuple(features_of(as_table(as_pandas(X), self.schema.source_names), self.schema)[2])
+    def _oddities(self, X: Any) -> Any:
+        """What is unlike the training rows in each row of X, usable or not; None if kinds of columns are not known."""
+        schema = self.schema
+        return None if schema is None else features_of(as_table(as_pandas(X), schema.source_names), schema)[2]
 
     def labels(self, X: Any) -> Labels:
         """Names of rows and columns of decisions at X, and the library of its frame."""

@@ -27,6 +27,7 @@ class Rows:
     labels : labels or weights that calibration reads (n,).
     weights : weights of the rows in the predictor's fit (n,).
     times : times of the rows (n,).
+    notes : what is unlike the training rows (n,), a text for each row.
 
     Examples
     --------
@@ -43,6 +44,7 @@ class Rows:
     labels: Any = None
     weights: Any = None
     times: Any = None
+    notes: Any = None
 
     def __len__(self) -> int:
         return int(self.features.shape[0]) if hasattr(self.features, "shape") else len(self.features)

@@ -122,7 +122,7 @@ def test_the_price_of_a_coupling_row_is_found_among_the_steps(is_equation, level
     own = separable_of(problem)
     assert own is not None
     centers, scales = rng.uniform(0, 3, size=(6, d)), rng.uniform(0.5, 2, size=6)
-    found = own.least(own.tables(points, Risk(level)), centers, scales)
+    found = own.tabled(points, Risk(level)).least(centers, scales)
     for one, center, scale in zip(found, centers, scales, strict=True):
         u, at = center + scale * points, cp.Variable(d)
 

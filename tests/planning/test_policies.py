@@ -183,7 +183,7 @@ def test_terms_that_are_indifferent_share_alike_whatever_each_is_measured_in(see
             limit=limit,
             is_equation=is_equation,
         )
-        return terms.least(terms.tables(points, risk), contexts, np.ones(20)) / units
+        return terms.tabled(points, risk).least(contexts, np.ones(20)) / units
 
     assert np.abs(decisions(np.ones(p)) - decisions(10.0 ** rng.uniform(-3, 3, p))).max() < 1e-9
 
@@ -546,7 +546,7 @@ def test_equally_good_decisions_without_end_are_no_reason_to_have_none(level):
     points, centers = 0.3 * rng.normal(size=(30, 2)), 2 + rng.normal(size=(6, 2))
     X, nothing, rule = np.zeros((6, 1)), np.zeros((6, 0)), Rule("uniform", Risk(level))
     planner = fit_planner(PlanningProblem(problem), rule, Uniform(points), X, centers, nothing)
-    found, is_best = planner.proven(X, centers, nothing)
+    found, is_best = planner.at(centers, np.ones(6), nothing)
     risky = JointCost(planner.problem.joint, points, sums_tails=True)
     risk = sum(part for part, _ in risky.cuts(found, centers, np.ones(6), rule.risk))
     assert is_best.all()

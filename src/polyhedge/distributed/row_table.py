@@ -147,7 +147,8 @@ def decide_rows(
         X = features if model.schema is None else rows
         values = from_columns(model.problem.parameters, given, rows)
         own = None if labels is None else as_values(rows[labels].to_list())
-        decisions = model.decide(X, values, Work(n_jobs), own).noted(model.oddities(X))
+        decisions, notes = model.decide_with_notes(X, values, Work(n_jobs), own)
+        decisions = decisions.noted(notes)
     frame = replace(decisions, labels=model.labels(rows)).to_frame("pandas")
     notes = [note or None for note in frame.iloc[:, -1]]
     is_arrow = importlib.util.find_spec("pyarrow") is not None

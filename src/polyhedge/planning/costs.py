@@ -17,6 +17,8 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.problems.layout import layout_of
 from polyhedge.problems.pieces import SumOfMaxima
 from polyhedge.regions import SetRegions
+from polyhedge.solvers.linear import recession_direction
+from polyhedge.solvers.program import row_kinds
 
 MOST_KEPT = 256
 """Values of parameters whose problems are kept: as many rows are planned together if each has its own."""
@@ -80,6 +82,17 @@ class PlanningProblem:
     def is_integer(self) -> bool:
         """Whether some decisions are integers, so that a mean of two decisions is none."""
         return any(v.attributes.get("integer") or v.attributes.get("boolean") for v in self.problem.written.variables)
+
+    @cached_property
+    def is_bounded(self) -> bool:
+        """Whether linear constraints alone bound all decisions; False if rows have parameters."""
+        if self.problem.parameters:
+            return False
+        program, columns = self.problem.feasible.program, self.problem.feasible.z_columns
+        kinds, A = row_kinds(program.cones), program.A[:, columns].toarray()
+        own = np.flatnonzero(np.diff(program.A.indptr) == np.count_nonzero(A, axis=1))
+        W = np.vstack([A[own[np.isin(kinds[own], ("zero", "nonneg"))]], -A[own[kinds[own] == "zero"]]])
+        return len(W) > 0 and recession_direction(W) is None
 
     @property
     def is_costly(self) -> bool:

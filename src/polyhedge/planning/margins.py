@@ -45,7 +45,7 @@ from polyhedge.solvers.program import Cone, ConicProgram, Scaling, Solution, Sta
 from polyhedge.solvers.solve import solve
 
 Statuses = NDArray[np.object_]
-_PART = 32
+_PART = 128
 """Rows that one solver takes, one after the other, each from its beginning."""
 _ROUNDS, _ROWS = 8, 24
 """Rounds in which cuts are looked for, and rows they are looked for at."""

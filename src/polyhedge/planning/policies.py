@@ -23,10 +23,11 @@ from polyhedge.data.splits import evenly_chosen
 from polyhedge.decisions import all_optimal
 from polyhedge.planning.corners import Corners
 from polyhedge.planning.costs import MOST_KEPT, PlanningProblem, equal_rows
-from polyhedge.planning.programs import corners_of, least_by_programs, least_on_segment
+from polyhedge.planning.programs import corners_of, least_by_programs, least_on_segment, program_of
 from polyhedge.planning.report import PolicyReport
 from polyhedge.planning.residual_distributions import DevelopmentRows, ResidualDistribution, fit_distribution, padded
 from polyhedge.planning.risk import ENOUGH, Cuts, Effort, JointCost, Risk, first_cuts, search_cuts
+from polyhedge.planning.separable import Tables
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions import DevelopedPolicy, PlannedDecisions
 from polyhedge.regions.family import DEFAULT_WORK, Work
@@ -37,8 +38,8 @@ from polyhedge.solvers.program import Status
 # How long cuts are looked for by rules that decide, and by rules that are only scored, one for each fold. On a segment
 # cuts are quick, and sharper ones are worth their time. Rows with parameters need a program each, and every cut is a
 # row of every quadratic or conic program.
-_FOR_USE = {"segment": Effort(300, 15, ENOUGH), "parameters": Effort(30, 15, ENOUGH), "bent": Effort(20, 8, 3e-3)}
-_TO_SCORE = {"segment": Effort(120, 15, 4e-4), "bent": Effort(12, 4, 1e-2)}
+_FOR_USE = {"segment": Effort(300, 15, ENOUGH), "parameters": Effort(30, 15, ENOUGH), "bent": Effort(20, 5, 3e-3)}
+_TO_SCORE = {"segment": Effort(120, 15, 4e-4), "bent": Effort(12, 3, 1e-2)}
 
 
 @stored("decision rule")
@@ -77,19 +78,18 @@ class Planner:
 
     def __call__(self, X: Any, centers: Array, values: Array, n_jobs: int | None = None) -> Array:
         """Decisions (N, p); NaN where there is none."""
-        return self.proven(X, centers, values, n_jobs)[0]
-
-    def proven(self, X: Any, centers: Array, values: Array, n_jobs: int | None = None) -> tuple[Array, Mask]:
-        """Decisions (N, p), NaN where there is none, and where it is proven that the rule has no better one (N,)."""
         at = (centers, np.ones(len(centers))) if self.distribution is None else self.distribution.at(X, centers)
-        return self.at(*at, values, n_jobs)
+        return self.at(*at, values, n_jobs)[0]
 
     def at(self, centers: Array, scales: Array, values: Array, n_jobs: int | None = None) -> tuple[Array, Mask]:
-        """The same where centres (N, d) and spreads (N,) of the distribution are known."""
+        """Decisions (N, p), NaN where there is none, and where it is proven that the rule has no better one (N,).
+
+        Centres (N, d) and spreads (N,) are those of the distribution.
+        """
         seen, contexts = self.problem, np.hstack([centers, values])
         if self.cuts is None:
             if seen.separable is not None:
-                z = seen.separable.least(self._tables, contexts, scales)
+                z = self._tables.least(contexts, scales)
                 return z, np.asarray(np.isfinite(z).all(axis=1))
             if self.distribution is not None and seen.is_by_value:
                 return self._by_value(centers, scales, values, n_jobs)
@@ -99,13 +99,15 @@ class Planner:
             z0, z1, base = seen.segment
             t = least_on_segment(self.cuts, base, z0, z1, contexts, scales)
             return np.asarray(z0 + t[:, None] * (z1 - z0)), np.ones(len(t), dtype=bool)
+        # One thread asks for decisions that are only scored.
+        program = program_of(seen.problem, self.cuts) if self.is_scored and not seen.problem.parameters else None
         at = contexts, scales, values, n_jobs, self._corners
-        return least_by_programs(seen.problem, self.cuts, *at, is_scored=self.is_scored)
+        return least_by_programs(seen.problem, self.cuts, *at, is_scored=self.is_scored, program=program)
 
     @cached_property
-    def _tables(self) -> list[tuple[Array, Array]]:
+    def _tables(self) -> Tables:
         assert self.problem.separable is not None
-        return self.problem.separable.tables(_points(self.problem, self.distribution), self.rule.risk)
+        return self.problem.separable.tabled(_points(self.problem, self.distribution), self.rule.risk)
 
     @cached_property
     def _corners(self) -> Corners | None:
@@ -179,11 +181,19 @@ def _found_cuts(
     points = padded(_points(problem, distribution), values.shape[1])
     cost = JointCost(problem.joint, points, problem.is_coupled_sum)
 
-    def decided(cuts: Cuts, own: Indices) -> Array:
-        planner = Planner(relaxed, rule, distribution, cuts, is_scored=True)
-        return planner.at(centers[own], scales[own], values[own], n_jobs=1)[0]
+    is_bounded = relaxed.needs_programs and relaxed.is_bounded
+    first = first_cuts(cost, rule.risk, contexts, scales, problem.usual_decision, is_bounded=is_bounded)
+    program = None if problem.problem.parameters or relaxed.segment is not None else program_of(relaxed.problem, first)
 
-    first = first_cuts(cost, rule.risk, contexts, scales, problem.usual_decision)
+    def decided(cuts: Cuts, own: Indices) -> Array:
+        nonlocal program
+        if program is None:
+            planner = Planner(relaxed, rule, distribution, cuts, is_scored=True)
+            return planner.at(centers[own], scales[own], values[own], n_jobs=1)[0]
+        program = program if len(cuts) == len(program.cuts) else program.grown(cuts)
+        at = contexts[own], scales[own], values[own]
+        return least_by_programs(relaxed.problem, cuts, *at, n_jobs=1, is_scored=True, program=program)[0]
+
     return search_cuts(cost, rule.risk, (contexts, scales), first, effort, decided)
 
 
@@ -228,14 +238,16 @@ class ScenarioPolicy(DevelopedPolicy):
         for k in range(0, n, step):
             part = slice(k, min(k + step, n))
             X = features if step >= n else take_rows(features, np.arange(n)[part])
-            at = centers[part], values[part]
+            uniform = centers[part], np.ones(part.stop - part.start)
+            used = (self.distribution, *(own.distribution for own in self.planners))
+            distinct = {one.name: one for one in used if one is not None}
+            at = {None: uniform} | {name: one.at(X, centers[part]) for name, one in distinct.items()}
             for weight, planner in zip(self.weights, self.planners, strict=True):
-                own, is_proven = planner.proven(X, *at, work.n_jobs)
+                own, is_proven = planner.at(*at[planner.rule.distribution], values[part], work.n_jobs)
                 z[part] += weight * own
                 is_best[part] &= is_proven
-            own, scales = self.distribution.at(X, centers[part])
-            planned = seen.planned_cost(self.distribution.points, self.level, z[part], own, scales, values[part])
-            v[part], expected[part] = planned
+            planned = z[part], *at[self.distribution.name], values[part]
+            v[part], expected[part] = seen.planned_cost(self.distribution.points, self.level, *planned)
             if work.progress is not None:
                 work.progress(part.stop, n)
         status, detail = all_optimal(n), [""] * n

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
@@ -25,11 +26,11 @@ from polyhedge.planning.risk import Cuts
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust.threads import in_order
 from polyhedge.solvers.conic import ConicSolver
-from polyhedge.solvers.linear import LinearSolver
-from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status, row_kinds
+from polyhedge.solvers.linear import DualProgram, LinearSolver
+from polyhedge.solvers.program import Cone, ConicProgram, Scaling, Solution, Status, row_kinds
 from polyhedge.solvers.solve import solve
 
-_PART = 64
+_PART = 256
 """Rows that one solver takes, one after the other."""
 _MOSTLY_FIXED = 2.0**-7
 """Share of costs up to which what is decided counts as little next to what is fixed: solvers tell nine digits."""
@@ -167,7 +168,7 @@ def corners_of(problem: DecisionProblem, cuts: Cuts, starts: Array) -> Corners |
     """
     if problem.parameters or not len(starts):
         return None
-    program = _program_of(problem, cuts)
+    program = program_of(problem, cuts)
     return program.corners(starts) if isinstance(program, _PricesChange) else None
 
 
@@ -181,10 +182,12 @@ def least_by_programs(
     corners: Corners | None = None,
     *,
     is_scored: bool = False,
+    program: RowProgram | None = None,
 ) -> tuple[Array, Mask]:
     """Decisions (N, p) with the least cost over the cuts, NaN where there is none, and where this is proven (N,).
 
-    Decisions that are only scored, not used, need no proof: linear programs are then taken as HiGHS solves them.
+    Decisions that are only scored, not used, need no proof: linear programs are then taken as HiGHS solves them, and
+    one `program` may serve all rows.
 
     A linear program starts from the basis of the row before: the sum that breaks ties leaves one best decision. No
     solver is believed: a point that breaks a limit is none, and only multipliers prove that it is the least.
@@ -200,7 +203,7 @@ def least_by_programs(
     parts = [rest[k : k + _PART] for k in range(0, len(rest), _PART)]
 
     def work(part: Indices) -> list[tuple[Array, bool]]:
-        return _solve_part(problem, cuts, centers[part], scales[part], values[part], is_scored)
+        return _solve_part(problem, cuts, centers[part], scales[part], values[part], is_scored, program)
 
     for part, solved in zip(parts, in_order(work, parts, n_jobs=n_jobs), strict=True):
         for i, (one, is_proven) in zip(part, solved, strict=True):
@@ -209,18 +212,20 @@ def least_by_programs(
 
 
 def _solve_part(
-    problem: DecisionProblem, cuts: Cuts, centers: Array, scales: Array, values: Array, is_scored: bool
+    problem: DecisionProblem,
+    cuts: Cuts,
+    centers: Array,
+    scales: Array,
+    values: Array,
+    is_scored: bool,
+    program: RowProgram | None,
 ) -> list[tuple[Array, bool]]:
-    if not problem.parameters:
-        program = _program_of(problem, cuts)
-        return [program(c, float(s), is_scored) for c, s in zip(centers, scales, strict=True)]
-    programs: dict[bytes, _Program] = {}
-    solved = []
+    key, solved = b"", list[tuple[Array, bool]]()
     for center, scale, value in zip(centers, scales, values, strict=True):
-        key = value.tobytes()
-        if key not in programs:
-            programs = {key: _program_of(problem.at_values(value), cuts)}
-        solved.append(programs[key](center, float(scale), is_scored))
+        if program is None or (problem.parameters and value.tobytes() != key):
+            key = value.tobytes()
+            program = program_of(problem.at_values(value) if problem.parameters else problem, cuts)
+        solved.append(program(center, float(scale), is_scored))
     return solved
 
 
@@ -247,9 +252,10 @@ def _condensed(problem: DecisionProblem) -> tuple[ConicProgram, Indices]:
     ), np.arange(len(columns))
 
 
-def _program_of(problem: DecisionProblem, cuts: Cuts) -> _Program:
+def program_of(problem: DecisionProblem, cuts: Cuts) -> RowProgram:
+    """What solves one row after the other: the fastest that the cuts allow."""
     if len(problem.feasible.program.integer):
-        return _Program(problem, cuts)
+        return RowProgram(problem, cuts)
     if not (cuts.term.any() or np.ptp(cuts.A, axis=0).any() or np.ptp(cuts.C, axis=0).any()):
         return _PricesChange(problem, cuts)
     if not (cuts.B[:, 1:].any() or cuts.C[:, 1:].any()):
@@ -257,14 +263,19 @@ def _program_of(problem: DecisionProblem, cuts: Cuts) -> _Program:
     return _EntriesChange(problem, cuts)
 
 
-class _Program:
+class RowProgram:
     """Any convex or mixed-integer program, made for each row."""
 
     def __init__(self, problem: DecisionProblem, cuts: Cuts) -> None:
         self.program, self.columns = _condensed(problem)
-        self.cuts, self.n = cuts, problem.n_decisions
+        self.problem, self.cuts, self.n = problem, cuts, problem.n_decisions
+
+    def grown(self, cuts: Cuts) -> RowProgram:
+        """With the cuts that follow those so far, for decisions that are only compared."""
+        return program_of(self.problem, cuts)
 
     def __call__(self, center: Array, scale: float, is_scored: bool) -> tuple[Array, bool]:
+        """The decision (p,) of a row, and whether it is proven to be the best."""
         if is_scored and (x := self._unverified(center, scale)) is not None:
             return x[self.columns], False
         solution = self._solve(center, scale)
@@ -275,13 +286,11 @@ class _Program:
         return least_with_cuts(self.program, self.columns, self.cuts.at(center, scale), self.cuts.term)
 
     def _unverified(self, center: Array, scale: float) -> Array | None:
-        if not self.program.is_linear:
-            return None
-        G = self.cuts.at(center, scale)
-        return LinearSolver(with_cuts(self.program, self.columns, G[:, 1:], G[:, 0], self.cuts.term)).unverified()
+        """What a linear solver says, without a proof; None where a proof takes no longer."""
+        return None
 
 
-class _EntriesChange(_Program):
+class _EntriesChange(RowProgram):
     """A convex program that is set up at the first row; later rows change its numbers, as long as no entry vanishes."""
 
     solver: LinearSolver | ConicSolver | None = None
@@ -302,40 +311,41 @@ class _EntriesChange(_Program):
             solution = self.solver.solve(whole)
         return super()._solve(center, scale) if solution.status is Status.UNBOUNDED else solution
 
-    def _unverified(self, center: Array, scale: float) -> None:
-        """None: what is set up already is solved faster than what is not."""
 
-
-class _Fixed(_Program, ABC):
+class _Fixed(RowProgram, ABC):
     """A convex program whose matrix is the same at all rows."""
 
     def __init__(self, problem: DecisionProblem, cuts: Cuts, slopes: Array, heights: Array) -> None:
         super().__init__(problem, cuts)
-        whole = with_cuts(self.program, self.columns, slopes, heights, cuts.term)
-        self.prices, self.cut_rows = whole.c.copy(), np.arange(len(whole.b) - len(cuts), len(whole.b))
-        self.solver: LinearSolver | ConicSolver
-        if whole.is_linear:
-            self.solver = LinearSolver(whole, varying_rows=self.cut_rows, presolve=False)
-            whole = self.solver.program
-        else:
-            self.solver = ConicSolver(whole)
-        self.whole = whole
+        self.whole = with_cuts(self.program, self.columns, slopes, heights, cuts.term)
+        self.scaling = Scaling.of(self.whole)
+        self.prices, self.cut_rows = self.whole.c.copy(), np.arange(len(self.whole.b) - len(cuts), len(self.whole.b))
+
+    @cached_property
+    def solver(self) -> LinearSolver | ConicSolver:
+        """The program as it was set up; a linear one takes the place of `whole`."""
+        if not self.whole.is_linear:
+            return ConicSolver(self.whole, scaling=self.scaling)
+        solver = LinearSolver(self.whole, varying_rows=self.cut_rows, scaling=self.scaling, presolve=False)
+        self.whole = solver.program
+        return solver
 
     @abstractmethod
     def change(self, center: Array, scale: float) -> None:
         """Write the numbers of a row into the program."""
 
     def _solve(self, center: Array, scale: float) -> Solution:
-        self.change(center, scale)
         solver = self.solver
+        self.change(center, scale)
         solution = solver.solve() if isinstance(solver, LinearSolver) else solver.solve(self.whole)
         return super()._solve(center, scale) if solution.status is Status.UNBOUNDED else solution
 
     def _unverified(self, center: Array, scale: float) -> Array | None:
-        if not isinstance(self.solver, LinearSolver):
+        solver = self.solver
+        if not isinstance(solver, LinearSolver):
             return None
         self.change(center, scale)
-        return self.solver.unverified()
+        return solver.unverified()
 
 
 class _PricesChange(_Fixed):
@@ -344,11 +354,32 @@ class _PricesChange(_Fixed):
     def __init__(self, problem: DecisionProblem, cuts: Cuts) -> None:
         super().__init__(problem, cuts, cuts.B[:, 1:], cuts.B[:, 0])
         self.level = np.array([len(self.prices) - 1])
-        frame, whole = self.solver.scaling, self.whole
-        is_equation = row_kinds(whole.cones) == "zero"
-        self.units = frame.columns
-        self.equations = frame.rows[is_equation, None] * whole.A[is_equation].toarray() * self.units
+        is_equation = row_kinds(self.whole.cones) == "zero"
+        self.units = self.scaling.columns
+        self.equations = self.scaling.rows[is_equation, None] * self.whole.A[is_equation].toarray() * self.units
         self.inverse = np.linalg.pinv(self.equations)
+
+    @cached_property
+    def dual(self) -> DualProgram:
+        """The program with the cuts so far, for decisions that are only compared."""
+        return DualProgram(self.whole, self.scaling)
+
+    def grown(self, cuts: Cuts) -> RowProgram:
+        """The same program: its dual takes in the cuts that follow those so far."""
+        if not self.whole.is_linear:
+            return super().grown(cuts)
+        new = cuts.take(np.arange(len(self.cuts), len(cuts)))
+        rows = np.zeros((len(new), len(self.prices)))
+        rows[:, self.columns], rows[:, self.level] = new.B[:, 1:], -1.0
+        self.dual.add_rows(rows, -new.B[:, 0], float(self.scaling.rows[-1]))
+        self.cuts = cuts
+        return self
+
+    def _unverified(self, center: Array, scale: float) -> Array | None:
+        if not self.whole.is_linear:
+            return None
+        self.change(center, scale)
+        return self.dual.point(self.whole.c)
 
     def change(self, center: Array, scale: float) -> None:
         costs = self.prices.copy()
@@ -370,7 +401,8 @@ class _PricesChange(_Fixed):
 
     def corners(self, starts: Array) -> Corners | None:
         """The corners of all rows' common program, found from the first of some; None if it is not linear."""
-        if not isinstance(self.solver, LinearSolver):
+        solver = self.solver
+        if not isinstance(solver, LinearSolver):
             return None
         costs, slope = self.prices.copy(), np.zeros((len(self.prices), self.cuts.C.shape[2] + 1))
         costs[self.columns] += self.cuts.A[0, 1:]
@@ -386,8 +418,8 @@ class _PricesChange(_Fixed):
         else:
             origin = np.zeros_like(origin)
         whole = replace(self.whole, c=costs)
-        moving = MovingProgram.of(whole, self.columns, slope, origin, self.solver.scaling)
-        return Corners(moving, self.solver, starts)
+        moving = MovingProgram.of(whole, self.columns, slope, origin, self.scaling)
+        return Corners(moving, solver, starts)
 
 
 class _LimitsChange(_Fixed):

@@ -345,16 +345,24 @@ def search_cuts(
 
 
 def first_cuts(
-    cost: JointCost, risk: Risk, contexts: Array, scales: Array, usual_decision: Callable[[Array], Array]
+    cost: JointCost,
+    risk: Risk,
+    contexts: Array,
+    scales: Array,
+    usual_decision: Callable[[Array], Array],
+    *,
+    is_bounded: bool = False,
 ) -> Cuts:
     """Cuts at a usual decision and far from it on all sides, so that the cuts alone have a least where the risk has.
 
     Usual is the best decision at a usual context: nothing here depends on where outcomes and decisions have their zero.
+    Where decisions are bounded, the cuts have a least anyway.
     """
     usual = np.median(contexts, axis=0)
     z0 = usual_decision(usual)
     p = len(z0)
-    z = np.vstack([np.zeros((1, p)), np.ones((1, p)), -np.ones((1, p)), np.eye(p), -np.eye(p)])
+    sides = np.vstack([np.ones((1, p)), -np.ones((1, p)), np.eye(p), -np.eye(p)])[: 0 if is_bounded else None]
+    z = np.vstack([np.zeros((1, p)), sides])
     deviation = np.abs(contexts - usual).max(axis=0) + np.median(scales) * np.abs(cost.points).max(axis=0)
     z = z0 + z * _far(cost, z0, usual, deviation)
     middle, scale = np.tile(usual, (len(z), 1)), np.full(len(z), np.median(scales))

@@ -38,7 +38,8 @@ _RESAMPLINGS = 25
 _FEWEST_WINS = 2
 """A winner of one resampling is dropped: it would cost time at every row, and weigh 4 per cent."""
 _FIRST_FOLDS, _MOST_RULES = 2, 3
-"""Where every row needs a program: folds that score all rules, and rules that go on to the other folds and into use."""
+"""Where every row needs a program: folds that score all rules, and rules that go on to the other folds and into use;
+one less where programs are not linear."""
 COMPLEXITY_PENALTY = 0.1
 """Share of the premium, over the square root of the number of rows, that each step of complexity must save."""
 _LOG = logging.getLogger(__name__)
@@ -70,16 +71,17 @@ def fit_policy(
     names = helpful_distributions(samples, seed)
     rules = candidates(seen, alpha, samples.values[evenly_chosen(len(samples), 5)], names)
     folds = Folds(seen, samples, rules, level, seed)
-    if seen.needs_programs:
+    most = _MOST_RULES - seen.is_bent if seen.needs_programs else None
+    if most is not None:
         # Successive halving: all rules are scored on the last folds, and those that win resamplings there on all.
         first = _best_planned(folds.scored(rules, _FIRST_FOLDS), alpha, caution)[1]
-        rules = [first[k].rule for k in _winners(first, alpha, caution, seed, _MOST_RULES)]
+        rules = [first[k].rule for k in _winners(first, alpha, caution, seed, most)]
     planned_by, entries = _best_planned(folds.scored(rules), alpha, caution)
     is_single = seen.is_integer or not np.isfinite([entry.bound(alpha) for entry in entries]).all()
     if is_single:
         chosen = {first_least(penalized(entries, alpha, caution), entries[0].tie): 1}
     else:
-        chosen = _winners(entries, alpha, caution, seed, _MOST_RULES if seen.needs_programs else None)
+        chosen = _winners(entries, alpha, caution, seed, most)
     shares = {k: n / sum(chosen.values()) for k, n in chosen.items()}
     figures = [Entry(str(e.rule), e.bound(alpha), e.cost(), shares.get(k, 0.0)) for k, e in enumerate(entries)]
     reason = CHOSEN_ONCE if is_single else DRAWN_AGAIN

@@ -15,8 +15,8 @@ came to all terms at once: more careful than the tail of the sum, and scored lik
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -69,9 +69,10 @@ class Separable:
     is_equation: bool
     is_integer: bool = False
 
-    def tables(self, points: Array, risk: Risk) -> list[tuple[Array, Array]]:
-        """For each decision the knots (K,) of zeta, and the slopes (K + 1,) of the risk of its term between them."""
-        return [self._table(i, points[:, self.outcome[i]], risk) for i in range(len(self.slope))]
+    def tabled(self, points: Array, risk: Risk) -> Tables:
+        """The risk of the terms over points (n, d)."""
+        slopes = [self._table(i, points[:, self.outcome[i]], risk) for i in range(len(self.slope))]
+        return Tables(self, slopes)
 
     def _table(self, i: int, residuals: Array, risk: Risk) -> tuple[Array, Array]:
         kinks, low, high = self.beta[i] * residuals, self.low[i], self.high[i]
@@ -86,101 +87,117 @@ class Separable:
         slopes = (weights * np.where(t > 0, high, low)).sum(axis=1)
         return knots, np.maximum.accumulate(slopes)
 
-    def least(self, tables: Sequence[tuple[Array, Array]], contexts: Array, scales: Array) -> Array:
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """The risk of each term: knots (K,) of zeta, and its slopes (K + 1,) between them."""
+
+    cost: Separable
+    terms: list[tuple[Array, Array]]
+
+    def least(self, contexts: Array, scales: Array) -> Array:
         """Decisions (N, p) of least risk at contexts (N, d) with spreads (N,); each is a function of its row alone."""
         parts = [slice(k, k + _BLOCK) for k in range(0, len(contexts), _BLOCK)]
-        decisions = [self._least(tables, contexts[part], scales[part]) for part in parts]
-        return np.vstack([np.zeros((0, len(self.slope))), *decisions])
+        decisions = [self._least(contexts[part], scales[part]) for part in parts]
+        return np.vstack([np.zeros((0, len(self.terms))), *decisions])
 
-    def _least(self, tables: Sequence[tuple[Array, Array]], contexts: Array, scales: Array) -> Array:
+    def _least(self, contexts: Array, scales: Array) -> Array:
         """The decisions at the price at which the coupling row is just kept."""
-
-        def place(price: Array) -> Array:
-            return self._place(tables, price, contexts, scales)
-
-        free = place(np.zeros(len(contexts)))
-        if not self.row.any():
+        cost, centers = self.cost, self.cost.kappa + self.cost.beta * contexts[:, self.cost.outcome]
+        free = self._placed(np.zeros(len(contexts)), centers, scales)
+        within = ~np.array(cost.is_equation) & (free @ cost.row <= cost.limit)
+        if not cost.row.any() or within.all():
             return free
-        more, less = self._halved(place, tables, free) if self.is_integer else self._stepped(place, tables, free)
-        if self.is_integer:
-            z = self._filled(less, more)
+        if cost.is_integer:
+            z = self._filled(*self._halved(centers, scales))
         else:
-            above, below = more @ self.row, less @ self.row
+            more, less = self._stepped(centers, scales, free)
+            above, below = more @ cost.row, less @ cost.row
             with np.errstate(divide="ignore", invalid="ignore"):
-                share = np.clip((self.limit - below) / (above - below), 0.0, 1.0)
+                share = np.clip((cost.limit - below) / (above - below), 0.0, 1.0)
             z = less + np.where(above > below, share, 0.0)[:, None] * (more - less)
-        within = ~np.array(self.is_equation) & (free @ self.row <= self.limit)
         return np.where(within[:, None], free, z)
 
-    def _stepped(
-        self, place: Callable[[Array], Array], tables: Sequence[tuple[Array, Array]], free: Array
-    ) -> tuple[Array, Array]:
-        """Decisions just before and just behind the price at which the row is kept.
+    @cached_property
+    def _steps(self) -> Array:
+        """Where decisions stand, as zeta (M, p), between the prices at which a term is indifferent.
 
-        Decisions change at the prices at which a term is indifferent, the same for all rows, and nowhere else. Prices
-        that differ by a share of 2^-40 are one, so that terms which are indifferent together share what is left.
+        These prices are the same for all rows, and decisions change nowhere else. Prices that differ by a share of
+        2^-40 are one, so that terms which are indifferent together share what is left.
         """
-        steps = np.sort(
-            np.concatenate([-(s + k) / a for (_, s), k, a in zip(tables, self.slope, self.row, strict=True) if a])
-        )
-        if not self.is_equation:
+        cost = self.cost
+        each = zip(self.terms, cost.slope, cost.row, strict=True)
+        steps = np.sort(np.concatenate([-(slopes + k) / a for (_, slopes), k, a in each if a]))
+        if not cost.is_equation:
             steps = np.append(0.0, steps[steps > 0])
         is_next = np.diff(steps) > _SAME_PRICE * np.maximum(np.abs(steps[1:]), np.abs(steps[steps != 0]).min(initial=0))
         beyond = np.ptp(steps) or abs(steps[-1]) or 1.0
         between = np.concatenate([((steps[:-1] + steps[1:]) / 2)[is_next], [steps[-1] + beyond]])
-        if self.is_equation:
-            between = np.append(steps[0] - beyond, between)
-        low, high = np.full(len(free), -1), np.full(len(free), len(between) - 1)
+        return self._zeta(np.append(steps[0] - beyond, between) if cost.is_equation else between)
+
+    def _stepped(self, centers: Array, scales: Array, free: Array) -> tuple[Array, Array]:
+        """Decisions just before and just behind the price at which the row is kept."""
+        cost, zeta = self.cost, self._steps
+
+        def placed(k: Indices) -> Array:
+            return np.clip(centers + scales[:, None] * zeta[k], cost.lower, cost.upper)
+
+        low, high = np.full(len(free), -1), np.full(len(free), len(zeta) - 1)
         while (high - low > 1).any():
             middle = np.maximum((low + high) // 2, 0)
-            is_over = place(between[middle]) @ self.row > self.limit
+            is_over = placed(middle) @ cost.row > cost.limit
             low, high = np.where(is_over, middle, low), np.where(is_over, high, middle)
-        more = np.where((low < 0)[:, None], free, place(between[np.maximum(low, 0)]))
-        return more, place(between[high])
+        return np.where((low < 0)[:, None], free, placed(np.maximum(low, 0))), placed(high)
 
-    def _halved(
-        self, place: Callable[[Array], Array], tables: Sequence[tuple[Array, Array]], free: Array
-    ) -> tuple[Array, Array]:
-        """The same for integers, whose prices depend on the row: by halving."""
-        ends = [np.abs((s + k) / a).max() for (_, s), k, a in zip(tables, self.slope, self.row, strict=True) if a]
+    def _zeta(self, price: Array) -> Array:
+        """Where the decisions stand (N, p) when the coupling row has this price (N,)."""
+        zeta = np.empty((len(price), len(self.terms)))
+        for i, (knots, slopes) in enumerate(self.terms):
+            balanced = -(self.cost.slope[i] + price * self.cost.row[i]) - TIE * np.abs(slopes).max()
+            zeta[:, i] = np.concatenate([[-np.inf], knots, [np.inf]])[np.searchsorted(slopes, balanced)]
+        return zeta
+
+    def _placed(self, price: Array, centers: Array, scales: Array) -> Array:
+        """The best decisions when the coupling row has this price (N,)."""
+        cost = self.cost
+        z = np.clip(centers + scales[:, None] * self._zeta(price), cost.lower, cost.upper)
+        if not cost.is_integer:
+            return z
+        below = np.floor(z + FEASIBLE)
+        for i, (knots, slopes) in enumerate(self.terms):
+            start = below[:, i] - centers[:, i]
+            step = _risen(knots, slopes, start / scales, (start + 1) / scales)
+            rises = scales * step + (cost.slope[i] + price * cost.row[i]) > -TIE * np.abs(slopes).max()
+            z[:, i] = below[:, i] + ~(rises | (below[:, i] + 1 > cost.upper[i]))
+        return z
+
+    def _halved(self, centers: Array, scales: Array) -> tuple[Array, Array]:
+        """Integers just behind and just before that price, which depends on the row: by halving."""
+        cost = self.cost
+        each = zip(self.terms, cost.slope, cost.row, strict=True)
+        ends = [np.abs((slopes + k) / a).max() for (_, slopes), k, a in each if a]
         # Shares of the slopes and nothing absolute: in other units the same halvings find the same price.
         reach = 2 * max(ends) or 1.0
         least = min((end for end in ends if end > 0), default=reach)
-        low, high = np.full(len(free), -reach if self.is_equation else 0.0), np.full(len(free), reach)
+        low, high = np.full(len(centers), -reach if cost.is_equation else 0.0), np.full(len(centers), reach)
         while True:
             is_open = high - low > _SAME_PRICE * np.maximum(np.maximum(np.abs(low), np.abs(high)), least)
             if not is_open.any():
-                return place(low), place(high)
+                return self._placed(high, centers, scales), self._placed(low, centers, scales)
             middle = (low + high) / 2
-            is_over = place(middle) @ self.row > self.limit
+            is_over = self._placed(middle, centers, scales) @ cost.row > cost.limit
             low, high = np.where(is_open & is_over, middle, low), np.where(is_open & ~is_over, middle, high)
 
     def _filled(self, less: Array, more: Array) -> Array:
         """Integer decisions at the final price, with as many of the units between them as the row takes."""
-        weight = np.abs(self.row).max()
-        left, z = np.floor((self.limit - less @ self.row) / weight + FEASIBLE), less.copy()
+        cost, z = self.cost, less.copy()
+        left = np.floor((cost.limit - less @ cost.row) / np.abs(cost.row).max() + FEASIBLE)
         for i in range(z.shape[1]):
             units = np.clip(left, 0, np.abs(more[:, i] - less[:, i]))
-            z[:, i] += np.sign(self.row[i]) * units
+            z[:, i] += np.sign(cost.row[i]) * units
             left -= units
-        is_kept = left == 0 if self.is_equation else left >= 0
+        is_kept = left == 0 if cost.is_equation else left >= 0
         return np.where(is_kept[:, None], z, np.nan)
-
-    def _place(self, tables: Sequence[tuple[Array, Array]], price: Array, contexts: Array, scales: Array) -> Array:
-        """The best decisions when the coupling row has this price (N,)."""
-        z = np.empty((len(price), len(self.slope)))
-        for i, (knots, slopes) in enumerate(tables):
-            balanced = -(self.slope[i] + price * self.row[i]) - TIE * np.abs(slopes).max()
-            passed = np.searchsorted(slopes, balanced)
-            ends = np.concatenate([[-np.inf], knots, [np.inf]])
-            center = self.kappa[i] + self.beta[i] * contexts[:, self.outcome[i]]
-            z[:, i] = np.clip(center + scales * ends[passed], self.lower[i], self.upper[i])
-            if self.is_integer:
-                below = np.floor(z[:, i] + FEASIBLE)
-                step = _risen(knots, slopes, (below - center) / scales, (below + 1 - center) / scales)
-                rises = scales * step + (self.slope[i] + price * self.row[i]) > -TIE * np.abs(slopes).max()
-                z[:, i] = np.where(rises | (below + 1 > self.upper[i]), below, below + 1)
-        return z
 
 
 def _risen(knots: Array, slopes: Array, start: Array, end: Array) -> Array:

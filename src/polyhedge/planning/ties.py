@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from polyhedge._support.stored import stored
-from polyhedge._support.tolerances import CANCELLATION, ROUNDING, SOLVED
+from polyhedge._support.tolerances import ROUNDING, SOLVED
 from polyhedge._support.validation import Array, Indices
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.decisions import Decisions
@@ -103,17 +103,9 @@ class LeastMean:
         s = (z[:, longest] - lines.z0[longest]) / way[longest]
         low = np.minimum(np.where(lines.slopes < 0, crossing, 0.0).max(axis=1, initial=0.0), s)
         high = np.maximum(np.where(lines.slopes > 0, crossing, 1.0).min(axis=1, initial=1.0), s)
-        tables = own.tables(self.points, Risk())
-        kinks = own.kappa + own.beta * centers[:, own.outcome]
-        size = sum(abs(w) * (abs(k) + np.abs(t).max()) for w, k, (_, t) in zip(way, own.slope, tables, strict=True))
-        for _ in range(40):  # 1e-12 of the segment
-            middle = (low + high) / 2
-            at, slope = lines.z0 + middle[:, None] * way, np.zeros(len(middle))
-            for i, (knots, slopes) in enumerate(tables):
-                passed = np.searchsorted(knots, (at[:, i] - kinks[:, i]) / scales, side="right")
-                slope += way[i] * (own.slope[i] + slopes[passed])
-            falls = slope < -CANCELLATION * size
-            low, high = np.where(falls, middle, low), np.where(falls, high, middle)
+        # The mean is convex along the segment: its least between the ends is the nearest to its least of all.
+        best = own.tabled(self.points, Risk()).least(centers, scales)
+        high = np.clip((best[:, longest] - lines.z0[longest]) / way[longest], low, high)
         is_other = np.abs(high - s) > _SAME
         return np.where(is_other[:, None], lines.z0 + high[:, None] * way, z)
 

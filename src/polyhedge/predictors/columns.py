@@ -17,6 +17,8 @@ from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, Indices, Mask
 
 DATE_PARTS = ("weekday", "month", "hour")
+_WEEKDAYS = np.array(["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"], dtype=object)
+_MONTHS = np.array([f"{month:02d}" for month in range(1, 13)], dtype=object)
 MISSING = "(missing)"
 _MOST_LEVELS = 30
 """Levels of a text column, each seen a few times only, beyond which it names rows rather than kinds."""
@@ -286,6 +288,8 @@ def as_table(X: Any, known: Sequence[str] = ()) -> Table:
             f"Raw rows must come as a data frame whose columns have texts for names, got {type(X).__name__}. "
             f"Make one: {named}."
         )
+    if X.columns.is_unique and all(isinstance(name, str) for name in X.columns):
+        return Table(X, "X")
     frame = X.set_axis([str(name) for name in X.columns], axis=1)  # of several levels, too
     twice = sorted({repr(name) for name in frame.columns[frame.columns.duplicated()]})
     if twice:
@@ -311,16 +315,16 @@ def features_of(table: Table, schema: Schema) -> tuple[Any, Labels, Labels]:
     return pd.DataFrame(columns, index=pd.RangeIndex(len(table))), reasons, notes
 
 
-def read_features(X: Any, schema: Schema) -> Any:
-    """The features of a raw frame as numbers and texts; an error names the first row that cannot be used."""
-    features, reasons, _ = features_of(as_table(X, schema.source_names), schema)
+def read_features(X: Any, schema: Schema) -> tuple[Any, Labels]:
+    """The features of a raw frame as numbers and texts, and notes on its rows; an error if a row cannot be used."""
+    features, reasons, notes = features_of(as_table(X, schema.source_names), schema)
     bad = np.flatnonzero([bool(reason) for reason in reasons])
     if len(bad):
         raise ValueError(
             f"{len(bad)} of {len(reasons)} rows of X cannot be used, the first is row {X.index.tolist()[bad[0]]!r}: "
             f"{reasons[bad[0]]}. Correct or drop these rows; gaps are filled in only where rows of fit had some."
         )
-    return features
+    return features, notes
 
 
 def outcomes_of(table: Table, outcomes: Sequence[str]) -> Array:
@@ -390,6 +394,11 @@ def values_of(column: Any) -> tuple[Array, Mask]:
 
     if column.dtype.kind == "M":
         return np.full(len(column), np.nan), column.notna().to_numpy()
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iuf":
+        values = column.to_numpy(dtype=np.float64, copy=True)
+        is_text = np.isinf(values)
+        values[is_text] = np.nan
+        return values, is_text
     values = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
     if column.dtype.kind not in "biuf":
         # pandas before 3 misses the last digit of some numbers that are written as text.
@@ -416,12 +425,16 @@ def text_of(column: Any) -> Any:
 
     A Parquet file may store the codes 1, 2, 3 as floats because one of them is missing.
     """
-    labels = np.full(len(column), None, dtype=object)
-    there = column.notna().to_numpy()
-    labels[there] = [
-        str(int(value)) if isinstance(value, (float, np.floating)) and float(value).is_integer() else str(value).strip()
-        for value in column[there]
-    ]
+    import pandas as pd
+
+    def label(value: Any) -> str | None:
+        if value is None or value is pd.NA or value != value:
+            return None
+        is_whole = isinstance(value, (float, np.floating)) and float(value).is_integer()
+        return str(int(value)) if is_whole else str(value).strip()
+
+    labels = np.empty(len(column), dtype=object)
+    labels[:] = [label(value) for value in column.tolist()]
     return labels
 
 
@@ -500,10 +513,17 @@ def part_values(column: Any, part: str) -> Any:
     >>> part_values(pd.Series(["2024-03-31 00:30+01:00", "2024-03-31 05:00+02:00"]), "hour").tolist()
     [0.5, 5.0]
     """
+    import pandas as pd
+
     dates = _dates(column)
-    if part == "weekday":
-        return dates.dt.day_name()
-    return dates.dt.strftime("%m") if part == "month" else dates.dt.hour + dates.dt.minute / 60
+    clock = (dates if dates.dt.tz is None else dates.dt.tz_localize(None)).to_numpy()
+    days, is_there = clock.astype("datetime64[D]"), ~np.isnat(clock)
+    if part == "hour":
+        values = (clock - days).astype("timedelta64[m]").astype(np.int64) / 60
+        return pd.Series(np.where(is_there, values, np.nan), column.index)
+    names, first = (_WEEKDAYS, days.view(np.int64) + 3) if part == "weekday" else (_MONTHS, days.astype("datetime64[M]"))
+    own = names[np.where(is_there, first.astype(np.int64) % len(names), 0)]
+    return pd.Series(np.where(is_there, own, np.nan), column.index)
 
 
 # Numbers for a predictor
@@ -547,7 +567,7 @@ class Encoding:
         """The encoding that the training rows ask for; `features` are those that `features_of` has read."""
         numbers = [c.name for c in schema.features if c.kind == "number"]
         categories = [c.name for c in schema.features if c.kind == "category"]
-        values = features[numbers].to_numpy(dtype=np.float64, na_value=np.nan)
+        values = numbers_in(features, numbers)
         known = [column[~np.isnan(column)] for column in values.T]
         fill = np.array([float(np.median(each)) if len(each) else 0.0 for each in known])
         indicated = np.flatnonzero(np.isnan(values).any(axis=0))
@@ -566,7 +586,7 @@ class Encoding:
 
     def __call__(self, features: Any) -> Array:
         """The matrix (N, p + q + number of indicators) of N rows."""
-        values = np.asarray(features[list(self.numbers)].to_numpy(dtype=np.float64, na_value=np.nan))
+        values = numbers_in(features, self.numbers)
         is_missing = np.isnan(values)
         filled = np.hstack([np.where(is_missing, self.fill, values), is_missing[:, self.indicated]])
         parts = [(filled - self.mean) / self.scale]
@@ -575,6 +595,12 @@ class Encoding:
             codes = np.array([place.get(value, len(levels)) for value in features[name].tolist()], dtype=np.int64)
             parts.append((np.arange(len(levels) + has_others) == codes[:, None]).astype(np.float64))
         return np.hstack(parts)
+
+
+def numbers_in(frame: Any, names: Sequence[str]) -> Array:
+    """Columns of a frame as numbers (N, k), NaN where one is missing: one by one, ten times faster for a row."""
+    columns = [frame[name].to_numpy(dtype=np.float64, na_value=np.nan) for name in names]
+    return np.stack(columns, axis=1) if columns else np.zeros((len(frame), 0))
 
 
 def center_and_scale(matrix: Array) -> tuple[Array, Array]:

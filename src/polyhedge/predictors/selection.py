@@ -72,7 +72,7 @@ def prepare(rows: Rows, train: Indices, outcomes: Sequence[str], seed: int, own:
     columns, left_out = useful_columns(history, list(table.frame.columns), outcomes, categories)
     with_gaps = [replace(column, may_be_missing=bool(part_of(table.frame, column).isna().any())) for column in columns]
     schema = Schema(tuple(with_gaps), tuple(outcomes))
-    features = read_features(X, schema)
+    features, _ = read_features(X, schema)
     notes = {"left out": " ".join(left_out)} if left_out else {}
     if own is not None and not isinstance(own, str):
         pipeline = Pipeline([("columns", EncodedColumns(schema)), ("model", own)])

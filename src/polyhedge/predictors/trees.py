@@ -12,6 +12,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, Indices, Mask, numbers_of
+from polyhedge.predictors.columns import numbers_in
 
 _PAIRS = 65_536
 """Pairs of a row and a tree that are walked together: what is needed in between stays in the cache."""
@@ -231,7 +232,7 @@ def _numbers(X: Any, names: tuple[str, ...], columns: Indices) -> Array:
         missing = [name for name in names if name not in X.columns]
         if missing:
             raise ValueError(f"X has no column {', '.join(missing)}, from which the spread is predicted.")
-        return np.asarray(X[list(names)].to_numpy(dtype=np.float64, na_value=np.nan))
+        return numbers_in(X, names)
     n_columns = np.shape(X)[1] if len(np.shape(X)) == 2 else 0
     if columns.max() >= n_columns:
         raise ValueError(f"The spread is predicted from column {columns.max()}, but X has {n_columns} columns.")

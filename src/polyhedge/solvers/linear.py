@@ -25,6 +25,7 @@ from polyhedge.solvers.program import (
     Status,
     balance,
     power_of_two,
+    row_kinds,
     scaled,
 )
 from polyhedge.solvers.verify import Verifier, nothing_known, settled
@@ -296,6 +297,48 @@ class LinearSolver:
             scaling.origin + scaling.columns * x, scaling.prices + self.cost * scaling.rows * y, np.nan, status
         )
         return self.verifier.verify(program, point, self.cost)
+
+
+class DualProgram:
+    r"""Linear programs that differ in their costs alone, by their duals.
+
+    $$\min_y\ b^\top y \quad\text{s.t.}\quad A^\top y = -c,\ y \ge 0 \text{ off the equations}.$$
+
+    Other costs are other right-hand sides, and another row is another column: the last basis serves the next program.
+    Points are not verified: they compare decisions and are not used.
+    """
+
+    def __init__(self, program: ConicProgram, scaling: Scaling) -> None:
+        self.scaling, self.n = scaling, len(program.c)
+        self.highs = highspy.Highs()
+        for option in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
+            self.highs.setOptionValue(option, SOLVER)
+        for option, value in {"output_flag": False, "threads": 1, "presolve": "off"}.items():
+            self.highs.setOptionValue(option, value)
+        nothing, none = np.zeros(self.n), np.zeros(0, dtype=np.int32)
+        self.highs.addRows(self.n, nothing, nothing, 0, none, none, np.zeros(0))
+        A = scaled(program.A, scaling.rows, scaling.columns)
+        self._add(A, scaling.rows * program.b, row_kinds(program.cones) == "zero")
+
+    def add_rows(self, rows: Array, limits: Array, unit: float) -> None:
+        """Add the inequalities `rows` x <= `limits`, each in the same unit."""
+        entries = sp.csr_array(unit * rows * self.scaling.columns)
+        self._add(entries, unit * limits, np.zeros(len(rows), dtype=bool))
+
+    def _add(self, A: sp.csr_array, b: Array, is_equation: Mask) -> None:
+        lower, upper = np.where(is_equation, -highspy.kHighsInf, 0.0), np.full(len(b), highspy.kHighsInf)
+        starts = A.indptr[:-1].astype(np.int32)
+        self.highs.addCols(len(b), b, lower, upper, A.nnz, starts, A.indices.astype(np.int32), A.data)
+
+    def point(self, c: Array) -> Array | None:
+        """A best point (n,) at costs c (n,); None where HiGHS has none."""
+        costs = -self.scaling.columns * c
+        costs /= power_of_two(float(np.abs(costs).max(initial=0.0)))
+        self.highs.changeRowsBounds(self.n, np.arange(self.n, dtype=np.int32), costs, costs)
+        self.highs.run()
+        if self.highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            return None
+        return np.asarray(self.scaling.columns * np.array(self.highs.getSolution().row_dual))
 
 
 def maximise_linear(W: Array, h: Array, directions: Array, units: Array | None = None) -> tuple[Array, Array]:
