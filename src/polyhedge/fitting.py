@@ -39,7 +39,7 @@ from polyhedge.data.splits import IndexArray, dealt, evenly_chosen, has_clock, i
 from polyhedge.diagnostics import Diagnostic, diagnostics_of_fit, order_diagnostic, row_hashes
 from polyhedge.learners import Auto, Learner, LearnResult, Samples, learn_with_spread
 from polyhedge.model import Model, Record, calibrated_radii, fitted_model, guarantee_of
-from polyhedge.planning import LeastMean, MeanCost
+from polyhedge.planning import LeastMean
 from polyhedge.planning.development import Development, parts_of_policy, planned_guard
 from polyhedge.planning.margins import takes_margins
 from polyhedge.predictors.columns import Schema, number_columns, read_features, reads_columns
@@ -310,8 +310,7 @@ def develop(settings: Any, problem: DecisionProblem, chosen: ChosenPredictor, sp
     if not is_cost:
         return learned
     sets: Any = learned.family
-    costs = None if sets.ties is None else MeanCost(problem, sets.ties.points)
-    policy = SetPolicy(replace(sets, ties=None), costs=costs)
+    policy = SetPolicy(replace(sets, ties=None), costs=sets.ties)
     return replace(learned, family=CostGuard(problem, sets.predictor, policy))
 
 

@@ -129,13 +129,13 @@ def test_no_module_is_longer_than_a_reader_keeps_in_mind() -> None:
 
 
 BUDGETS = {
-    "": 3445,  # 2900 is the aim
+    "": 3451,  # 2900 is the aim
     "data": 875,  # 900 is the aim
-    "predictors": 1665,  # 1000 is the aim
+    "predictors": 1686,  # 1000 is the aim
     "problems": 4480,  # 3900 is the aim
     "sets": 1295,
     "robust": 3540,  # 3500 is the aim
-    "learners": 4780,  # 4600 is the aim
+    "learners": 4715,  # 4600 is the aim
     "planning": 4035,  # 3000 is the aim
     "regions": 1025,  # 900 is the aim
     "calibration": 1935,  # 1900 is the aim
@@ -145,7 +145,7 @@ BUDGETS = {
     "app": 3835,  # 3800 is the aim
     "distributed": 545,  # 600 is the aim
     "integrations": 130,
-    "solvers": 2296,  # 2100 is the aim
+    "solvers": 2325,  # 2100 is the aim
     "_support": 1115,  # 900 is the aim
 }
 """Lines of each package, "" being the modules at the top level: new code finds its room, or makes room."""

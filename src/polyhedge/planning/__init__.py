@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from polyhedge._support.lazy import lazy
 
 if TYPE_CHECKING:
-    from polyhedge.planning.costs import MeanCost as MeanCost
     from polyhedge.planning.margin_path import MarginPolicy as MarginPolicy, fit_path as fit_path
     from polyhedge.planning.policies import ScenarioPolicy as ScenarioPolicy
     from polyhedge.planning.report import PolicyReport as PolicyReport

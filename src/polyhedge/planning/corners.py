@@ -98,10 +98,6 @@ class _Corner:
     value: Array
     beyond: dict[int, _Corner | None] = field(default_factory=dict)
 
-    @property
-    def n_bytes(self) -> int:
-        return int(self.inverse.nbytes + self.multipliers.nbytes + 1000)
-
 
 class Corners:
     """The corners of a program that moves with the row, found as rows need them.
@@ -116,7 +112,6 @@ class Corners:
     def __init__(self, program: MovingProgram, solver: LinearSolver, starts: Array) -> None:
         self.program, self.starts = program, list[_Corner]()
         self._known: dict[bytes, _Corner] = {}
-        self._n_bytes = 0
         self._sizes = np.abs(program.c).max(axis=0)
         first = self._first(solver)
         if first is None:
@@ -183,12 +178,11 @@ class Corners:
             corner = _make(self.program, rows)
             if corner is None:
                 return None
-            if self._n_bytes > _MOST_BYTES:
-                self._known, self._n_bytes = {}, 0
+            if len(self._known) * 2 * corner.inverse.nbytes > _MOST_BYTES:
+                self._known = {}
                 for start in self.starts:
                     start.beyond = {}
             self._known[key] = corner
-            self._n_bytes += corner.n_bytes
         return self._known[key]
 
     def _beyond(self, corner: _Corner, label: int) -> _Corner | None:
@@ -226,9 +220,7 @@ def _make(program: MovingProgram, rows: Indices) -> _Corner | None:
     except np.linalg.LinAlgError:
         return None
     x, y = inverse @ program.b[rows], -inverse.T @ program.c
-    x = x + inverse @ (
-        program.b[rows] - program.A[rows] @ x
-    )  # a budget that is missed costs as much as outcomes are far
+    x = x + inverse @ (program.b[rows] - program.A[rows] @ x)  # a budget that is missed costs as much as it is far
     excess = program.A @ x - program.b
     wrong = np.where(program.is_equation, np.abs(excess), excess).max(initial=0.0)
     diagnostic = np.abs(program.A[rows] @ inverse - np.eye(len(rows))).max(initial=0.0)

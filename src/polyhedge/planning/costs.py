@@ -16,7 +16,6 @@ from polyhedge.planning.separable import Separable, separable_of
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.layout import layout_of
 from polyhedge.problems.pieces import SumOfMaxima
-from polyhedge.regions import SetRegions
 from polyhedge.solvers.linear import recession_direction
 from polyhedge.solvers.program import row_kinds
 
@@ -209,27 +208,3 @@ class PlanningProblem:
             if len(costs):
                 quantile[i], mean[i] = costs[rank_of(level, len(costs))], costs.mean()
         return quantile, mean
-
-
-@stored("mean cost")
-@dataclass(frozen=True, eq=False)
-class MeanCost:
-    """The mean of g(z(x), f(x) + s(x) e_i) over residuals e_i: what decisions over a set are expected to cost.
-
-    Attributes
-    ----------
-    problem : what is decided.
-    points : (n, d) residuals, divided by the spread where there is one.
-    """
-
-    problem: DecisionProblem
-    points: Array
-
-    def at(self, placed: SetRegions, z: Array) -> Array:
-        """Mean costs (N,) of decisions (N, p) at rows of sets; NaN without a decision."""
-        values = np.zeros((len(z), 0)) if placed.values is None else placed.values
-        return self._seen.planned_cost(self.points, 0.5, z, placed.centers, placed.scales, values)[1]
-
-    @cached_property
-    def _seen(self) -> PlanningProblem:
-        return PlanningProblem(self.problem)

@@ -41,7 +41,7 @@ from polyhedge.problems.feasible_set import FeasibleProgram
 from polyhedge.robust import decide_knowing
 from polyhedge.robust.threads import in_order
 from polyhedge.solvers.linear import LinearSolver
-from polyhedge.solvers.program import Cone, ConicProgram, Scaling, Solution, Status
+from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status
 from polyhedge.solvers.solve import solve
 
 Statuses = NDArray[np.object_]
@@ -101,11 +101,6 @@ class MarginPlanner:
     def _sizes(self) -> JointCost:
         """The sizes of what the joint part adds up, at the mean: one row does not see how many others there are."""
         return JointCost(self.cost.total.sizes(), np.zeros((1, len(self.reference))))
-
-    @cached_property
-    def frames(self) -> dict[bytes, Scaling]:
-        """Units of the programs, by the values of the problem's parameters: found once, for they take time."""
-        return {}
 
     def contexts(self, X: Any, centers: Array, values: Array) -> tuple[Array, Array]:
         """[mean of the distribution, parameters] (N, d + t) and spreads (N, 1 + R): s and the s_r."""
@@ -199,9 +194,9 @@ def fit_margins(
             break
         is_open[:] = False
         for k, (cost, risk, sizes) in enumerate(risks):
-            for few in lacking_cuts(all_cuts[k], cost, risk, z, contexts[own], sizes[own]):
-                is_open[own[few.rows]] = True
-                all_cuts[k] = distinct_cuts(Cuts.joined([all_cuts[k], few.cuts]))
+            for lacking, more in lacking_cuts(all_cuts[k], cost, risk, z, contexts[own], sizes[own]):
+                is_open[own[lacking]] = True
+                all_cuts[k] = distinct_cuts(Cuts.joined([all_cuts[k], more]))
         if not is_open.any():
             break
     return _with(bare, all_cuts, np.median(contexts, axis=0))
@@ -297,13 +292,7 @@ class _Programs:
         A = _with_room(program.A, *at)
         places = sp.csr_array((np.arange(1, A.nnz + 1), A.indices, A.indptr), shape=A.shape)
         self.entries = np.asarray(places[at]).ravel() - 1 if len(at[0]) else np.zeros(0, dtype=np.int64)
-        frames, key = self.planner.frames, self.reference.tobytes()
-        frame = frames.get(key)  # asked once: other threads clear it
-        if frame is None:
-            frame = Scaling.of(replace(program, A=A))
-            frames.clear()
-            frames[key] = frame
-        self.solver = LinearSolver(replace(program, A=A), varying_rows=self.rows, scaling=frame)
+        self.solver = LinearSolver(replace(program, A=A), varying_rows=self.rows)
 
 
 def _with_room(A: sp.csr_array, rows: Indices, columns: Indices) -> sp.csr_array:

@@ -78,8 +78,11 @@ class Planner:
 
     def __call__(self, X: Any, centers: Array, values: Array, n_jobs: int | None = None) -> Array:
         """Decisions (N, p); NaN where there is none."""
-        at = (centers, np.ones(len(centers))) if self.distribution is None else self.distribution.at(X, centers)
-        return self.at(*at, values, n_jobs)[0]
+        return self.at(*self.placed(X, centers), values, n_jobs)[0]
+
+    def placed(self, X: Any, centers: Array) -> tuple[Array, Array]:
+        """Centres (N, d) and spreads (N,) of the distribution at rows."""
+        return (centers, np.ones(len(centers))) if self.distribution is None else self.distribution.at(X, centers)
 
     def at(self, centers: Array, scales: Array, values: Array, n_jobs: int | None = None) -> tuple[Array, Mask]:
         """Decisions (N, p), NaN where there is none, and where it is proven that the rule has no better one (N,).
@@ -158,10 +161,8 @@ def fit_planner(
     kind = next((kind for kind, holds in is_kind.items() if holds), "")
     effort = _TO_SCORE.get(kind, Effort(20, 5, 5e-3)) if is_scored else _FOR_USE.get(kind, Effort(40, 10, 1e-3))
     rows = evenly_chosen(len(centers), effort.rows)
-    centers, values = centers[rows], values[rows]
-    scales = np.ones(len(rows))
-    if distribution is not None:
-        centers, scales = distribution.at(take_rows(X, rows), centers)
+    centers, scales = Planner(problem, rule, distribution, None).placed(take_rows(X, rows), centers[rows])
+    values = values[rows]
     cuts = _found_cuts(problem, rule, distribution, centers, scales, values, effort)
     starts = np.zeros((0, 1)) if is_scored else np.column_stack([centers, values, scales])
     return Planner(problem, rule, distribution, cuts, starts, is_scored)
@@ -182,7 +183,7 @@ def _found_cuts(
     cost = JointCost(problem.joint, points, problem.is_coupled_sum)
 
     is_bounded = relaxed.needs_programs and relaxed.is_bounded
-    first = first_cuts(cost, rule.risk, contexts, scales, problem.usual_decision, is_bounded=is_bounded)
+    first = first_cuts(cost, rule.risk, contexts, scales, problem.usual_decision, is_bounded)
     program = None if problem.problem.parameters or relaxed.segment is not None else program_of(relaxed.problem, first)
 
     def decided(cuts: Cuts, own: Indices) -> Array:
@@ -238,16 +239,16 @@ class ScenarioPolicy(DevelopedPolicy):
         for k in range(0, n, step):
             part = slice(k, min(k + step, n))
             X = features if step >= n else take_rows(features, np.arange(n)[part])
-            uniform = centers[part], np.ones(part.stop - part.start)
-            used = (self.distribution, *(own.distribution for own in self.planners))
-            distinct = {one.name: one for one in used if one is not None}
-            at = {None: uniform} | {name: one.at(X, centers[part]) for name, one in distinct.items()}
+            at: dict[str | None, tuple[Array, Array]] = {self.distribution.name: self.distribution.at(X, centers[part])}
             for weight, planner in zip(self.weights, self.planners, strict=True):
-                own, is_proven = planner.at(*at[planner.rule.distribution], values[part], work.n_jobs)
+                name = planner.rule.distribution
+                at[name] = at[name] if name in at else planner.placed(X, centers[part])
+                own, is_proven = planner.at(*at[name], values[part], work.n_jobs)
                 z[part] += weight * own
                 is_best[part] &= is_proven
-            planned = z[part], *at[self.distribution.name], values[part]
-            v[part], expected[part] = seen.planned_cost(self.distribution.points, self.level, *planned)
+            moved, scales = at[self.distribution.name]
+            planned = seen.planned_cost(self.distribution.points, self.level, z[part], moved, scales, values[part])
+            v[part], expected[part] = planned
             if work.progress is not None:
                 work.progress(part.stop, n)
         status, detail = all_optimal(n), [""] * n

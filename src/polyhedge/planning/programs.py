@@ -203,7 +203,8 @@ def least_by_programs(
     parts = [rest[k : k + _PART] for k in range(0, len(rest), _PART)]
 
     def work(part: Indices) -> list[tuple[Array, bool]]:
-        return _solve_part(problem, cuts, centers[part], scales[part], values[part], is_scored, program)
+        rows = centers[part], scales[part], values[part]
+        return _solve_part(problem, cuts, rows, program, is_scored=is_scored)
 
     for part, solved in zip(parts, in_order(work, parts, n_jobs=n_jobs), strict=True):
         for i, (one, is_proven) in zip(part, solved, strict=True):
@@ -212,16 +213,10 @@ def least_by_programs(
 
 
 def _solve_part(
-    problem: DecisionProblem,
-    cuts: Cuts,
-    centers: Array,
-    scales: Array,
-    values: Array,
-    is_scored: bool,
-    program: RowProgram | None,
+    problem: DecisionProblem, cuts: Cuts, rows: tuple[Array, ...], program: RowProgram | None, *, is_scored: bool
 ) -> list[tuple[Array, bool]]:
     key, solved = b"", list[tuple[Array, bool]]()
-    for center, scale, value in zip(centers, scales, values, strict=True):
+    for center, scale, value in zip(*rows, strict=True):
         if program is None or (problem.parameters and value.tobytes() != key):
             key = value.tobytes()
             program = program_of(problem.at_values(value) if problem.parameters else problem, cuts)

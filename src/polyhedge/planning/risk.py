@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -337,10 +337,10 @@ def search_cuts(
         looked_at[own] = z
         lacking = lacking_cuts(cuts, cost, risk, z, contexts[own], scales[own], effort.enough)
         is_open[:] = False
-        is_open[own[np.unique(np.concatenate([few.rows for few in lacking]))]] = True
+        is_open[own[np.concatenate([rows for rows, _ in lacking])]] = True
         if not is_open.any():
             break
-        cuts = distinct_cuts(Cuts.joined([cuts, *(few.cuts for few in lacking)]))
+        cuts = distinct_cuts(Cuts.joined([cuts, *(more for _, more in lacking)]))
     return cuts
 
 
@@ -349,22 +349,20 @@ def first_cuts(
     risk: Risk,
     contexts: Array,
     scales: Array,
-    usual_decision: Callable[[Array], Array],
-    *,
-    is_bounded: bool = False,
+    decided: Callable[[Array], Array],
+    bounded: bool = False,
 ) -> Cuts:
     """Cuts at a usual decision and far from it on all sides, so that the cuts alone have a least where the risk has.
 
     Usual is the best decision at a usual context: nothing here depends on where outcomes and decisions have their zero.
-    Where decisions are bounded, the cuts have a least anyway.
+    If decisions are `bounded`, the cuts have a least anyway.
     """
     usual = np.median(contexts, axis=0)
-    z0 = usual_decision(usual)
+    z0 = decided(usual)
     p = len(z0)
-    sides = np.vstack([np.ones((1, p)), -np.ones((1, p)), np.eye(p), -np.eye(p)])[: 0 if is_bounded else None]
-    z = np.vstack([np.zeros((1, p)), sides])
+    sides = np.vstack([np.ones((1, p)), -np.ones((1, p)), np.eye(p), -np.eye(p)])[: 0 if bounded else None]
     deviation = np.abs(contexts - usual).max(axis=0) + np.median(scales) * np.abs(cost.points).max(axis=0)
-    z = z0 + z * _far(cost, z0, usual, deviation)
+    z = z0 + np.vstack([np.zeros((1, p)), sides]) * _far(cost, z0, usual, deviation)
     middle, scale = np.tile(usual, (len(z), 1)), np.full(len(z), np.median(scales))
     return distinct_cuts(Cuts.joined([cuts for _, cuts in cost.cuts(z, middle, scale, risk)]))
 
@@ -393,30 +391,17 @@ def distinct_cuts(cuts: Cuts) -> Cuts:
     return cuts.take(np.array(list(first.values()), dtype=np.int64))
 
 
-class Lacking(NamedTuple):
-    """What cuts of one term lack at N decisions.
-
-    Attributes
-    ----------
-    rows : those that lack a cut.
-    cuts : one for each of them.
-    """
-
-    rows: Indices
-    cuts: Cuts
-
-
 def lacking_cuts(
     cuts: Cuts, cost: JointCost, risk: Risk, z: Array, contexts: Array, scales: Array, share: float = ENOUGH
-) -> list[Lacking]:
-    """For each term the rows where the cuts miss it by more than this share of the costs' deviation, and more cuts."""
+) -> list[tuple[Indices, Cuts]]:
+    """For each term the rows where cuts miss it by more than this share of the costs' deviation, and a cut for each."""
     terms, deviation = cost.cuts_and_deviation(z, contexts, scales, risk)
     lacking = []
     for term, (values, fresh) in enumerate(terms):
         known = _known(cuts.take(np.flatnonzero(cuts.term == term)), z, contexts, scales)
         allowed = np.maximum(share * deviation, CANCELLATION * np.abs(values))
         rows = np.flatnonzero(values - known > allowed)
-        lacking.append(Lacking(rows, fresh.take(rows)))
+        lacking.append((rows, fresh.take(rows)))
     return lacking
 
 

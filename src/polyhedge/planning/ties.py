@@ -110,7 +110,7 @@ class LeastMean:
         return np.where(is_other[:, None], lines.z0 + high[:, None] * way, z)
 
     def mean_costs(self, placed: SetRegions, z: Array) -> Array:
-        """Mean costs (N,) of decisions (N, p) over the residuals around the predictions."""
+        """Mean costs (N,) of decisions (N, p) over the residuals around the predictions; NaN without a decision."""
         _, values = _contexts(placed)
         return self._seen.planned_cost(self.points, 0.5, z, placed.centers, placed.scales, values)[1]
 
@@ -218,9 +218,9 @@ class _Row:
                 return None
             z = solution.x[columns][None] + 0.0  # no negative zeros
             lacking = lacking_cuts(cuts, cost, Risk(), z, self.contexts, scales, _MISSED)
-            if not any(len(few.rows) for few in lacking):
+            if not any(len(rows) for rows, _ in lacking):
                 break
-            cuts = Cuts.joined([cuts, *(few.cuts for few in lacking)])
+            cuts = Cuts.joined([cuts, *(more for _, more in lacking)])
         # No solver is believed: another decision, whose mean is higher by no more than cuts have missed.
         is_other = np.abs(z - self.own.z).max() > _SAME * np.abs(self.own.z).max()
         before, after = (float(ties.mean_costs(self.own.placed, one)[0]) for one in (self.own.z, z))

@@ -521,7 +521,9 @@ def part_values(column: Any, part: str) -> Any:
     if part == "hour":
         values = (clock - days).astype("timedelta64[m]").astype(np.int64) / 60
         return pd.Series(np.where(is_there, values, np.nan), column.index)
-    names, first = (_WEEKDAYS, days.view(np.int64) + 3) if part == "weekday" else (_MONTHS, days.astype("datetime64[M]"))
+    names, first = (
+        (_WEEKDAYS, days.view(np.int64) + 3) if part == "weekday" else (_MONTHS, days.astype("datetime64[M]"))
+    )
     own = names[np.where(is_there, first.astype(np.int64) % len(names), 0)]
     return pd.Series(np.where(is_there, own, np.nan), column.index)
 

@@ -165,7 +165,7 @@ class MeanCosts(Protocol):
     def points(self) -> Array:
         """Residuals (n, d) of learning rows, divided by the spread if there is one."""
 
-    def at(self, placed: SetRegions, z: Array) -> Array:
+    def mean_costs(self, placed: SetRegions, z: Array) -> Array:
         """Mean costs (N,) of decisions (N, p) at rows of sets, each a function of its row alone; NaN without one."""
 
 
@@ -197,7 +197,7 @@ class SetPolicy(Policy):
             decisions = placed.decide(np.full(len(centers), self.radius))
         else:
             decisions = self._one_by_one(placed)
-        expected = None if self.costs is None else self.costs.at(placed, decisions.flat)
+        expected = None if self.costs is None else self.costs.mean_costs(placed, decisions.flat)
         return PlannedDecisions(decisions.flat, decisions.cost_bound, decisions.status, decisions.detail, expected)
 
     def outcomes(self, features: Any, centers: Array) -> Iterator[Array]:
