@@ -38,8 +38,7 @@ _RESAMPLINGS = 25
 _FEWEST_WINS = 2
 """A winner of one resampling is dropped: it would cost time at every row, and weigh 4 per cent."""
 _FIRST_FOLDS, _MOST_RULES = 2, 3
-"""Where every row needs a program: folds that score all rules, and rules that go on to the other folds and into use;
-one less where programs are not linear."""
+"""Where every row needs a program: folds that score all rules, and rules in use, one less if it is not linear."""
 COMPLEXITY_PENALTY = 0.1
 """Share of the premium, over the square root of the number of rows, that each step of complexity must save."""
 _LOG = logging.getLogger(__name__)
