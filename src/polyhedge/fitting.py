@@ -67,6 +67,7 @@ Parts = tuple[ArrayLike | None, ArrayLike | None, ArrayLike | None]
 """The rows that train, learn and calibrate, where the user gives them."""
 
 
+@one_blas_thread()
 def fit(
     settings: Any,
     X: Any,
@@ -340,8 +341,7 @@ def _learn_set(settings: Any, problem: DecisionProblem, chosen: ChosenPredictor,
         reference = {p.name: value for p, value in zip(problem.parameters, split_values, strict=True)}
         learned_at = problem.at_values(values)
     samples = Samples(own.Y - centers, centers, learned_at, settings.alpha)
-    with one_blas_thread():
-        result, spread = learn_with_spread(_Checked(learner), samples, own.features, seed=seed, groups=own.groups)
+    result, spread = learn_with_spread(_Checked(learner), samples, own.features, seed=seed, groups=own.groups)
     sets = LearnedSet(problem, predictor, result.set, spread)
     ties = LeastMean.of(problem, sets.around(centers, own.features).residuals(own.Y))
     return Developed(replace(sets, ties=ties), len(learn_rows), calibrate_rows, reference, result)

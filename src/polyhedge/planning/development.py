@@ -87,13 +87,11 @@ def planned_guard(given: Development, policy: Any, caution: float) -> tuple[Cost
     is_forward = given.in_time and policy is None and made_of is develop
     scored = _forward(given, develop, rows) if is_forward else rows
     if given.problem.constraint_names and policy is None:
-        with one_blas_thread():
-            path = fit_path(given.problem, rows, given.alpha, caution, given.seed, scored.thinned(MOST_POINTS))
+        path = fit_path(given.problem, rows, given.alpha, caution, given.seed, scored.thinned(MOST_POINTS))
         return MarginPath(given.problem, predictor, path), len(rows), calibrate
     frozen: Policy
     if policy is None:
-        with one_blas_thread():
-            frozen = fit_policy(given.problem, rows, given.alpha, caution, given.seed, scored)
+        frozen = fit_policy(given.problem, rows, given.alpha, caution, given.seed, scored)
     else:
         data = given.rows.features, given.rows.Y, split.train
         frozen = fit_user_policy(given.problem, policy, rows, given.alpha, data, given.seed)

@@ -47,8 +47,8 @@ _inside: list[Any] = []
 def one_blas_thread() -> Iterator[None]:
     """Keep matrix products to one thread of this process, and restore what was set when no call is left inside.
 
-    Learning and planning run in threads of their own (`in_order`), whose products are small: with as many threads
-    each they took twice the time of the processor on a busy machine.
+    Fits run in threads of their own (`in_order`), and their products are small: with as many threads each they took
+    twice the time of the processor.
 
     The number of threads is one for the whole process: calls that overlap must not restore each other's.
     """
