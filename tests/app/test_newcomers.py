@@ -65,19 +65,9 @@ def test_predictions_may_have_the_names_of_outcomes() -> None:
     decider(predictor=lambda rows: rows[NAMES].to_numpy()).fit(Y, Y)
 
 
-def test_names_of_columns_are_no_outcomes() -> None:
-    with pytest.raises(ValueError, match=r"Y must be numeric: .*'calls'"):
-        decider().fit(T, NAMES)
-
-
 def test_one_column_for_two_outcomes_is_refused_by_columns() -> None:
     with pytest.raises(ValueError, match=r"Y must have 2 column\(s\), one for each outcome, got 1"):
         decider().fit(X, T["calls"].rename(None))
-
-
-def test_a_series_is_one_outcome() -> None:
-    one = ph.RobustDecider(problem(n_outcomes=1), random_state=0, learner=ph.learners.OneSidedBox())
-    assert one.fit(X, T["calls"]).model_.problem.outcome_names == ("calls",)
 
 
 @pytest.mark.parametrize(

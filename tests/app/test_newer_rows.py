@@ -97,10 +97,3 @@ def test_a_backtest_on_the_command_line_is_that_of_python(folder: Path) -> None:
     assert [period["cost_bound"] for period in told["periods"]] == pytest.approx([p.cost_bound for p in tested.periods])
     assert told["verdict"] == tested.verdict
     assert tested.verdict in (folder / "backtest.html").read_text()
-
-
-def test_a_backtest_over_a_jump_says_that_the_promise_was_not_kept(folder: Path) -> None:
-    pd.concat([history(), history(160, 1, 30.0, "2025-01-01")]).to_csv(folder / "both.csv", index=False)
-    given = (folder / "timed.polyhedge", folder / "both.csv", "--every", "1M", "--start", "2025-01-01")
-    assert "Not kept" in run("backtest", *given).stdout
-    assert "Kept" in run("backtest", folder / "timed.polyhedge", folder / "history.csv", "--every", "1M").stdout

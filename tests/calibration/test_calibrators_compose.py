@@ -199,11 +199,6 @@ class TestWords:
         with pytest.raises(ValueError, match="none of 7, 8 is among its values: 1, 2, 3"):
             ByCategory(0, merged=("7", "8")).prepared(Rows(past), 90, 0.1)
 
-    def test_missing_labels_are_one_category_however_they_are_stored(self) -> None:
-        frame = pd.DataFrame({"kind": ["a", None, float("nan"), pd.NA, pd.NaT] * 20}, dtype=object)
-        radii = ByCategory("kind").calibrate(np.arange(100.0), Rows(frame), 0.1)
-        assert dict(zip(radii.categories, radii.counts, strict=True)) == {"(missing)": 80, "a": 20}
-
     def test_an_unseen_category_is_told_with_what_its_rows_get(self) -> None:
         X = np.repeat([[0.0], [1.0]], 20, axis=0)
         for otherwise, gets in (("refuse", "it has no bound"), ("marginal", "its bound is that of all rows together")):

@@ -16,9 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 import polyhedge as ph
 from polyhedge import Polyhedron
 from polyhedge.app.report.model import model_report
-from polyhedge.learners import Descent, LearnResult, OneSidedBox, Samples
-from polyhedge.model import promise_of
-from shared import first_two, save_trusting
+from polyhedge.learners import Descent, OneSidedBox, Samples
+from shared import Given, first_two, save_trusting
 
 LINEAR = ph.problems.simplex_linear([0.0, 0.0])
 RNG = np.random.default_rng(0)
@@ -59,18 +58,6 @@ class TestGroups:
 
 
 class TestLevel:
-    def test_a_level_set_after_fit_promises_nothing_before_recalibration(self, tmp_path):
-        robust = decider().fit(CENTERS, Y)
-        before, page = str(robust.evaluate(CENTERS, Y)), model_report(robust)
-        robust.set_params(alpha=0.4)
-        assert robust.alpha_ == 0.1
-        assert str(robust.evaluate(CENTERS, Y)) == before
-        assert "at least 90 %" in promise_of(robust.model_)[0]
-        assert model_report(robust) == page
-        robust.save(tmp_path / "m.polyhedge")
-        assert ph.inspect_model(tmp_path / "m.polyhedge").alpha == 0.1
-        assert ph.load(tmp_path / "m.polyhedge").get_params()["alpha"] == 0.1
-
     def test_recalibration_takes_the_present_level_and_the_trail_keeps_both(self, tmp_path):
         robust = decider().fit(CENTERS, Y).set_params(alpha=0.4).recalibrate(CENTERS, Y)
         scores = robust.set_.scores(robust.residuals(CENTERS, Y))
@@ -319,15 +306,5 @@ class TestInterrupts:
             robust.decide(CENTERS)
         interrupt_at_call(monkeypatch, Polyhedron, "scores", 1)
         with pytest.raises(KeyboardInterrupt, match="Ctrl-C"):
-            robust.set_params(learner=Given()).fit(CENTERS, Y)
+            robust.set_params(learner=Given(ph.Box([1.0, 1.0]).as_polyhedron())).fit(CENTERS, Y)
         assert not hasattr(robust, "radius_")
-
-
-class Given:
-    """A learner that has learned already."""
-
-    needs = ph.learners.Needs()
-
-    def learn(self, samples, random_state=None):
-        shape = Polyhedron([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]], np.zeros(4))
-        return LearnResult(shape, 0.0, ph.Status.OPTIMAL, 0.0)

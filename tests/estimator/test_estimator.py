@@ -4,14 +4,9 @@ import cvxpy as cp
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import clone
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.exceptions import NotFittedError
-from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-from sklearn.svm import SVR
 
 import polyhedge as ph
 from polyhedge.learners import Descent
@@ -95,25 +90,6 @@ def test_a_row_that_cannot_be_decided_is_marked_and_the_others_are_decided(data,
     assert np.isnan(none.flat).all()
 
 
-def test_splits_are_disjoint_and_use_every_row(fitted, data):
-    parts = [fitted.split_.train, fitted.split_.learn, fitted.split_.calibrate]
-    assert sorted(np.concatenate(parts)) == list(range(len(data[0])))
-
-
-def test_calibration_rows_do_not_influence_the_shape(data, problem):
-    X, Y = data
-    moved = Y.copy()
-    moved[300:] += np.random.default_rng(1).normal(size=moved[300:].shape)
-    parts = {"train": np.arange(200), "learn": np.arange(200, 300), "calibrate": np.arange(300, 400)}
-    deciders = [
-        ph.RobustDecider(problem, LinearRegression(), learner=QUICK, random_state=0).fit(X, outcomes, **parts)
-        for outcomes in (Y, moved)
-    ]
-    assert np.array_equal(deciders[0].set_.W, deciders[1].set_.W)
-    assert np.array_equal(deciders[0].set_.b, deciders[1].set_.b)
-    assert deciders[0].radius_ < deciders[1].radius_
-
-
 def test_recalibration_changes_the_radius_and_keeps_the_shape(data, problem):
     X, Y = data
     decider = ph.RobustDecider(problem, LinearRegression(), learner=QUICK, random_state=0).fit(X, Y)
@@ -132,37 +108,6 @@ def test_same_seed_gives_the_same_decisions_and_another_seed_another_split(data,
 
     assert np.array_equal(bounds(0), bounds(0))
     assert not np.array_equal(bounds(0), bounds(1))
-
-
-def test_clone_get_params_and_set_params_follow_scikit_learn(problem):
-    decider = ph.RobustDecider(problem, RandomForestRegressor(max_depth=3), alpha=0.2, random_state=1)
-    twin = clone(decider)
-    assert twin is not decider
-    assert twin.get_params()["alpha"] == 0.2
-    assert twin.get_params()["predictor__max_depth"] == 3
-    assert twin.problem is problem
-    twin.set_params(alpha=0.3, predictor__max_depth=5)
-    assert (twin.alpha, twin.predictor.max_depth) == (0.3, 5)
-    assert decider.predictor.max_depth == 3
-    assert not hasattr(twin, "radius_")
-
-
-PREDICTORS = {
-    "default": lambda X, Y: None,
-    "multi-output": lambda X, Y: LinearRegression(),
-    "single-output": lambda X, Y: SVR(),
-    "pipeline": lambda X, Y: make_pipeline(StandardScaler(), LinearRegression()),
-    "frozen": lambda X, Y: FrozenEstimator(LinearRegression().fit(X[:100], Y[:100])),
-    "callable": lambda X, Y: lambda rows: np.asarray(rows)[:, :2],
-    "paper": lambda X, Y: ph.predictors.FeatureRidge(),
-}
-
-
-@pytest.mark.parametrize("kind", PREDICTORS)
-def test_every_kind_of_predictor_fits_and_decides(kind, data, problem):
-    X, Y = data
-    decider = ph.RobustDecider(problem, PREDICTORS[kind](X, Y), learner=QUICK, random_state=0).fit(X, Y)
-    assert np.isfinite(decider.decide(X[:3]).cost_bound).all()
 
 
 def test_predictors_that_need_no_training_leave_all_rows_to_learning_and_calibration(data, problem):
@@ -254,31 +199,6 @@ def test_outcomes_outside_their_known_support_are_an_error():
     Y = np.random.default_rng(0).normal(size=(100, 2))
     with pytest.raises(ValueError, match=r"row\(s\) of Y violate outcome_support"):
         ph.RobustDecider(problem, "precomputed").fit(Y, Y)
-
-
-READY_MADE = {
-    "linear": lambda d: ph.problems.simplex_linear(np.zeros(d)),
-    "quadratic": lambda d: ph.problems.simplex_quadratic(np.zeros(d), 0.1),
-    "simplex newsvendor": lambda d: ph.problems.simplex_newsvendor(0.3, 0.7, d),
-    "newsvendor": lambda d: ph.problems.newsvendor(0.3, 0.7, d, nonnegative_demand=False),
-    "whole units": lambda d: ph.problems.newsvendor(0.3, 0.7, d, capacity=3.0, integer=True, nonnegative_demand=False),
-    "portfolio": lambda d: ph.problems.portfolio(0.1 * np.eye(d)),
-}
-
-
-def fits_and_decides(problem, learner, n_rows, alpha):
-    """Whether a decider learns from few heavy-tailed rows and then decides; what it says of the set."""
-    Y = np.random.default_rng(0).standard_t(4, size=(n_rows, problem.n_outcomes)) + 1
-    settings = {"learner": learner, "guarantee": "outcome", "random_state": 0}
-    decider = ph.RobustDecider(problem, "precomputed", alpha=alpha, **settings).fit(Y * 0.5, Y)
-    assert decider.decide(Y[:3] * 0.5).is_optimal.all()
-    return decider.learn_result_.detail
-
-
-@pytest.mark.parametrize("d", [1, 3])
-@pytest.mark.parametrize("name", READY_MADE)
-def test_every_ready_made_problem_is_fitted_and_decided(name, d):
-    fits_and_decides(READY_MADE[name](d), ph.learners.OneSidedBox(), 120, 0.1)
 
 
 def test_a_cost_that_ignores_the_outcome_is_no_obstacle():

@@ -97,13 +97,6 @@ def test_a_bar_is_drawn_where_somebody_looks_and_leaves_nothing_behind():
     assert (logger.level, list(logger.handlers)) == before
 
 
-def test_summary_counts_the_rows_that_calibrated_last():
-    fitted = decider().fit(X, Y)
-    said = str(fitted.recalibrate(X[:50] + 1e-3, Y[:50]))
-    assert "120 calibrate in fit; since then 50 newer ones calibrate" in said
-    assert "rests on   50 calibration rows" in said
-
-
 def test_one_row_of_numbers_is_decided_and_other_shapes_are_refused():
     by_name = dict(zip("abcd", X[0], strict=True))
     frame = pd.DataFrame(X, columns=list("abcd"))

@@ -148,18 +148,6 @@ def test_policy_that_looks_at_other_rows_is_refused_with_what_it_gave():
         stock(policy=lambda A: 10.0 + (np.arange(len(A)) if len(A) == 8 else np.zeros(len(A)))).fit(*demand())
 
 
-def test_decisions_of_a_policy_are_the_same_alone_and_in_any_batch():
-    X, Y = demand()
-    decider = stock(policy=LinearRegression()).fit(X, Y)
-    whole, n = decider.decide(X), len(X)
-    for part in (*([i] for i in range(0, n, 9)), np.arange(n)[::-1], np.arange(31)):
-        found = decider.decide(X[part])
-        np.testing.assert_allclose(found.flat, whole.flat[part], rtol=1e-9)
-        np.testing.assert_allclose(found.cost_bound, whole.cost_bound[part], rtol=1e-9)
-    raw = LinearRegression().fit(X[decider.split_.train], Y[decider.split_.train]).predict(X)
-    np.testing.assert_allclose(whole.flat, raw, rtol=1e-9)
-
-
 def test_rows_without_a_decision_of_the_policy_say_so():
     X, Y = demand()
     decider = stock(policy=lambda A: np.where(A[:, 2] > 2.0, np.nan, 10.0)).fit(X, Y)

@@ -124,16 +124,6 @@ def test_missing_labels_are_one_category_also_among_texts() -> None:
     assert alone[0] == mixed[1]
 
 
-def test_outcomes_that_a_log_does_not_know_are_not_forgotten_silently(tmp_path: Path) -> None:
-    follows = decider(calibration=Online(), split="time").fit(X[:300], Y[:300])
-    log = ph.OutcomeLog(tmp_path / "log.db", follows)
-    follows.update(X[300:310], Y[300:310])
-    with pytest.raises(ValueError, match="fed to this decider without a log"):
-        follows.update(X[310:312], Y[310:312], keys=[1, 2], log=log)
-    follows.follow(log)
-    assert len(follows.update(X[310:312], Y[310:312], keys=[1, 2], log=log).missed) == 2
-
-
 def test_keys_are_known_until_the_next_fit_and_no_longer() -> None:
     again = fitted()
     again.update(X[300:302], Y[300:302], keys=["mon", "tue"])

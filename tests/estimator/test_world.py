@@ -74,19 +74,6 @@ def test_row_of_an_unseen_category_has_no_bound_and_is_marked() -> None:
 class TestTimeSplit:
     """Old rows train, new rows calibrate."""
 
-    def test_parts_follow_one_another_whatever_the_order_of_the_rows(self) -> None:
-        times = np.random.default_rng(0).permutation(100)
-        split = TimeSplit(times=times).parts(None, 100)
-        assert times[split.train].max() < times[split.learn].min()
-        assert times[split.learn].max() < times[split.calibrate].min()
-        assert (np.diff(times[split.calibrate]) > 0).all()
-
-    def test_rows_of_one_time_stay_together(self) -> None:
-        times = np.repeat(np.arange(10), 7)
-        split = TimeSplit(times=times).parts(None, 70)
-        parts = [set(times[getattr(split, part)]) for part in ("train", "learn", "calibrate")]
-        assert sum(map(len, parts)) == len(set.union(*parts)) == 10
-
     def test_gap_leaves_rows_out_before_each_cut(self) -> None:
         days = np.arange("2024-01-01", "2024-04-10", dtype="datetime64[D]")
         split = TimeSplit(times=days, starts=("2024-02-01", "2024-03-01"), gap="7D").parts(None, len(days))

@@ -153,22 +153,6 @@ def test_a_descent_learns_the_same_set_in_all_units_and_wherever_outcomes_lie(ma
         assert learned(**units) == pytest.approx(usual, abs=1e-6)
 
 
-def test_certificates_do_not_depend_on_the_unit_of_a_single_outcome() -> None:
-    residuals, centers = np.random.default_rng(1).normal(size=(2, 60, 2))
-    found = []
-    for each in (np.ones(2), np.array([1e-6, 1e6])):
-        z = cp.Variable(2, nonneg=True)
-        problem = ph.DecisionProblem(
-            decision=z, cost=lambda z, u, each=each: (u / each) @ z, constraints=[cp.sum(z) == 1], n_outcomes=2
-        )
-        samples = Samples(each * residuals, each * centers, problem, 0.1)
-        bound, best = ph.lower_bound(samples), ph.learners.Scenario().learn(samples, 0)
-        assert bound.lower <= bound.upper
-        assert bound.lower <= samples.value(ph.learners.OneSidedBox().learn(samples, 0).set) + 1e-9
-        found.append([bound.lower, bound.upper, best.objective])
-    assert found[1] == pytest.approx(found[0], abs=1e-8)
-
-
 def test_an_outcome_that_never_differs_from_its_prediction_has_a_unit_too() -> None:
     rng = np.random.default_rng(0)
     residuals, centers = rng.normal(size=(60, 2)) * [1.0, 0.0], rng.normal(size=(60, 2)) * [1.0, 0.0] + [0.0, 5.0]

@@ -132,21 +132,6 @@ def test_simplex_step_includes_the_gradient_of_a_quadratic_decision_cost():
     assert moved == pytest.approx(z - 0.1 * slope)
 
 
-@pytest.mark.parametrize(
-    ("problem", "is_simplex"),
-    [
-        (ph.problems.simplex_linear(np.zeros(3)), True),
-        (ph.problems.simplex_quadratic(np.zeros(3), 0.1), True),
-        (ph.problems.newsvendor(0.3, 0.7, 2, capacity=1.0), False),
-        (ph.problems.portfolio(np.eye(3), lower=-1.0), False),
-        (box_constrained_problem(), False),
-    ],
-    ids=["linear", "quadratic", "newsvendor", "portfolio", "box"],
-)
-def test_only_simplices_are_taken_for_simplices(problem, is_simplex):
-    assert (module._quadratic_on_simplex(problem.feasible) is not None) == is_simplex
-
-
 @pytest.mark.parametrize(("n", "alpha"), [(30, 0.1), (41, 0.2), (99, 0.05)])
 def test_least_minimiser_of_the_pinball_loss_in_the_radius_is_the_conformal_radius(n, alpha):
     residuals, _ = learning_data(n=n)

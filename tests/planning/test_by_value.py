@@ -14,7 +14,6 @@ from polyhedge.planning.residual_distributions import Uniform
 from polyhedge.planning.risk import Risk
 from polyhedge.planning.selection import candidates
 from polyhedge.problems import DecisionProblem
-from polyhedge.regions.family import Work
 
 RNG = np.random.default_rng(0)
 RESIDUALS, CENTERS = RNG.standard_t(4, size=(60, 2)), 5 + RNG.normal(size=(12, 2))
@@ -96,14 +95,6 @@ def decided():
     return decider, X[140:], {"penalty": penalties[140:]}
 
 
-def test_decisions_follow_the_penalties(decided):
-    decider, X, *_ = decided
-    assert any("CVaR" in entry.rule for entry in decider.policy_.entries)
-    low, high = (decider.decide(X, parameters={"penalty": np.full((30, 2), level)}) for level in (3.0, 9.0))
-    assert (high.flat >= low.flat - 1e-9).all()
-    assert (high.cost_bound > low.cost_bound).mean() > 0.9
-
-
 def test_rows_do_not_depend_on_each_other(decided, monkeypatch):
     decider, X, given = decided
     whole = decider.decide(X, parameters=given)
@@ -114,19 +105,3 @@ def test_rows_do_not_depend_on_each_other(decided, monkeypatch):
     for name in ("flat", "cost_bound", "expected_cost"):
         np.testing.assert_allclose(getattr(parts, name), getattr(whole, name), rtol=0, atol=1e-9)
         np.testing.assert_allclose(getattr(alone, name)[0], getattr(whole, name)[3], rtol=0, atol=1e-9)
-
-
-def test_progress_is_told_part_by_part(decided, monkeypatch):
-    decider, X, given = decided
-    monkeypatch.setattr(policies, "MOST_KEPT", 12)
-    told = []
-    policy, values = decider.model_.family.policy, given["penalty"]
-    policy.decide(X, 5 + X, values, Work(progress=lambda done, of: told.append((done, of))))
-    assert told == [(12, 30), (24, 30), (30, 30)]
-
-
-def test_files_keep_such_policies(decided, tmp_path):
-    decider, X, given = decided
-    decider.save(tmp_path / "priced.polyhedge")
-    again = ph.load(tmp_path / "priced.polyhedge").decide(X, parameters=given)
-    assert (again.flat == decider.decide(X, parameters=given).flat).all()

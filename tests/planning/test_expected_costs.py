@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import cvxpy as cp
 import numpy as np
 import pandas as pd
@@ -70,32 +68,6 @@ def test_expected_cost_is_the_mean_over_the_residuals_around_the_prediction(guar
         own = np.tile(decided.flat[i], (len(outcomes), 1))
         values = np.tile(list(more["parameters"].values()), (len(outcomes), 1)) if more else None
         assert decided.expected_cost[i] == pytest.approx(decider.problem_.evaluate(own, outcomes, values).mean())
-
-
-def test_files_keep_the_residuals_and_those_without_any_are_read(guarded, tmp_path):
-    decider, X, more = guarded
-    path, old = tmp_path / "model.polyhedge", tmp_path / "old.polyhedge"
-    decider.save(path)
-    decided, loaded = decider.decide(X, **more), ph.load(path).decide(X, **more)
-    np.testing.assert_array_equal(loaded.expected_cost, decided.expected_cost)
-    _without_residuals(path, old)
-    again = ph.load(old)
-    np.testing.assert_array_equal(again.decide(X, **more).cost_bound, decided.cost_bound)
-    assert np.isnan(again.decide(X, **more).expected_cost).all()
-
-
-def _without_residuals(path, target):
-    """The file as it was before costs were expected of a set."""
-    decider = ph.load(path)
-    family = decider.model_.family
-    family = replace(family, policy=replace(family.policy, costs=None))
-    decider.model_ = replace(decider.model_, family=family)
-    decider.save(target)
-
-
-def _saved(decider, folder):
-    decider.save(folder / "model.polyhedge")
-    return folder / "model.polyhedge"
 
 
 def test_scenarios_of_rows_are_predictions_with_residuals_and_plan_the_expected_cost() -> None:

@@ -18,7 +18,6 @@ from sklearn.ensemble import RandomForestRegressor
 from test_lying_solvers import LIES, lying
 
 import polyhedge as ph
-import polyhedge.app.report.facets as ph_words
 from polyhedge.decisions import all_optimal
 from polyhedge.model import promise_of
 from polyhedge.planning import MarginPolicy, PolicyReport, fit_path, margin_path
@@ -449,12 +448,6 @@ def test_constraints_that_no_plan_keeps_are_told_as_such(
     Y = np.random.default_rng(0).normal(1.9, 2.0, size=(120, 2))
     with pytest.raises(ValueError, match=said):
         ph.RobustDecider(problem, "precomputed", alpha=0.2, random_state=0).fit(np.full((120, 2), 1.9), Y)
-
-
-def test_words_of_a_path_speak_of_its_step(decider: ph.RobustDecider) -> None:
-    said = " ".join(ph_words.policy_in_words(decider))
-    assert f"at step {decider.radius_:g} of a path of policies" in said
-    assert "margin of" not in said
 
 
 def test_cost_without_pieces_says_what_to_do_instead() -> None:

@@ -471,34 +471,6 @@ def test_learning_rows_that_make_a_policy_do_not_calibrate_it_where_calibration_
         assert decider.model_.radii.n == n
 
 
-BUDGETS = {
-    "one budget": lambda z: [z >= 0, cp.sum(z) == 1],
-    "two coupled budgets": lambda z: [z >= 0, cp.sum(z[:2]) == 1, cp.sum(z[2:]) == 1, z[0] + z[2] <= 1.2],
-}
-
-
-def budget_problem(name: str) -> DecisionProblem:
-    z = cp.Variable(4)
-    return DecisionProblem(decision=z, cost=lambda z, u: u @ z, constraints=BUDGETS[name](z), n_outcomes=4)
-
-
-@pytest.mark.parametrize("name", sorted(BUDGETS))
-@pytest.mark.parametrize("is_scored", [True, False])
-def test_where_outcomes_have_their_zero_changes_no_policy_under_a_budget(name: str, is_scored: bool) -> None:
-    rng = np.random.default_rng(5)
-    seen, distribution = (PlanningProblem(budget_problem(name)), Uniform(rng.normal(size=(60, 4))))
-    X, nothing, centers = np.zeros((25, 1)), np.zeros((25, 0)), np.round(rng.normal(size=(25, 4)), 6)
-    rule = Rule("uniform", Risk(0.8))
-
-    def policy(shift: float) -> np.ndarray:
-        planner = fit_planner(seen, rule, distribution, X, centers + shift, nothing, is_scored=is_scored)
-        return planner(X, centers + shift, nothing)
-
-    usual = policy(0.0)
-    for shift in (10.0, -1e6):
-        assert policy(shift) == pytest.approx(usual, abs=1e-7)
-
-
 @pytest.mark.parametrize("rule", [Rule(), *(Rule("uniform", Risk(level)) for level in (0.0, 0.7))], ids=str)
 @pytest.mark.parametrize("seed", range(2))
 def test_policies_of_coupled_sums_are_the_same_in_decimal_units_and_wherever_outcomes_have_their_zero(seed, rule):

@@ -8,10 +8,8 @@ import pytest
 
 import polyhedge as ph
 from polyhedge.app.report import model_report
-from polyhedge.app.report.facets import facets_in_words
 from polyhedge.learners import OneSidedBox
 from polyhedge.plots.directions import cost_directions
-from shared import run
 
 pytestmark = pytest.mark.needs("matplotlib")
 
@@ -76,25 +74,6 @@ def test_a_map_says_where_features_are_held_and_draws_a_flag_at_its_two_values(p
     assert re.fullmatch(
         r"held at: width = \d\.\d+", ph.plots.decision_map(with_more, frame, ("area", "old")).get_title(loc="left")
     )
-
-
-def test_the_words_of_many_facets_are_three_and_how_many_more():
-    rng = np.random.default_rng(0)
-    centers = rng.normal(size=(300, 6))
-    problem = ph.problems.simplex_linear(np.zeros(6))
-    decider = ph.RobustDecider(problem, "precomputed", learner=OneSidedBox(), random_state=0, guarantee="outcome")
-    decider.fit(centers, centers + rng.normal(size=(300, 6)))
-    words = facets_in_words(decider, centers[:100])
-    assert sum("; tight in" in text for text in words) == 3
-    assert re.search(r"3 more facets are tight, each in at most \d+ % of decisions", words[3])
-
-
-@pytest.mark.parametrize("command", ["", "fit", "decide", "evaluate", "inspect", "plot", "report"])
-def test_help_asks_for_no_value_of_a_flag(command):
-    shown = run(*filter(None, [command]), "--help").output
-    assert "--help" in shown
-    assert "<bool>" not in shown
-    assert "BOOLEAN" not in shown
 
 
 def test_outcomes_of_a_page_are_known_by_name_and_must_be_of_its_rows(plant):

@@ -9,7 +9,6 @@ import pytest
 
 import polyhedge as ph
 from polyhedge.learners import OneSidedBox, PcaBox
-from polyhedge.plots.directions import cost_slopes
 from polyhedge.plots.outline import frame_of, projection
 from polyhedge.sets import UnionOfBalls
 from polyhedge_study import synthetic_task
@@ -191,17 +190,6 @@ def test_regions_of_several_deciders_share_a_picture(two) -> None:
 
 
 # --- directions, curves, maps -----------------------------------------------------------------------------
-
-
-def test_slopes_equal_finite_differences() -> None:
-    rng = np.random.default_rng(0)
-    z, u = rng.dirichlet(np.ones(3), 20), rng.normal(size=(20, 3))
-    problem = ph.problems.simplex_newsvendor(0.3, [0.7, 0.6, 0.2], 3)
-    step = 1e-6
-    for j in range(3):
-        shift = step * np.eye(3)[j]
-        rise = (problem.evaluate(z, u + shift) - problem.evaluate(z, u - shift)) / (2 * step)
-        np.testing.assert_allclose(cost_slopes(problem, z, u)[:, j], rise, atol=1e-6)
 
 
 def test_directions_are_those_of_the_decisions_with_their_shares(two) -> None:

@@ -13,7 +13,6 @@ from polyhedge.problems import (
     DecisionProblem,
     Pieces,
     SumOfMaxima,
-    decompose as decompositions,
     newsvendor,
     portfolio,
     simplex_linear,
@@ -370,30 +369,6 @@ class TestFeasibleSet:
         assert problem.outcomes_are_nonneg
 
 
-def test_a_first_power_is_what_it_is_the_power_of():
-    # CVXPY has no gradient of it at 0, where coefficients are read.
-    rng, price, z = np.random.default_rng(0), cp.Parameter(name="price", nonneg=True), cp.Variable(2, nonneg=True)
-
-    def problem(raised):
-        return DecisionProblem(
-            decision=z,
-            cost=lambda z, u: (
-                cp.maximum(raised(z[0]) - raised(u[0]), 3 * raised(u[1]) + z[1])
-                + cp.sum(2 * raised(z) + z)
-                + raised(price)
-            ),
-            constraints=[raised(z) >= 1],
-            n_outcomes=2,
-        )
-
-    plain, powers = problem(lambda x: x), problem(lambda x: x**1)
-    centers, prices = rng.normal(size=(6, 2)), rng.uniform(1, 3, size=6)
-    bounds = [decide(one, Box([0.3, 0.2]), 1.0, centers, parameters={"price": prices}) for one in (plain, powers)]
-    np.testing.assert_allclose(bounds[1].cost_bound, bounds[0].cost_bound, rtol=1e-9)
-    rows = rng.uniform(0, 3, size=(5, 2)), rng.normal(size=(5, 2)), rng.uniform(size=(5, 1))
-    np.testing.assert_allclose(powers.evaluate(*rows), plain.evaluate(*rows))
-
-
 def test_decisions_without_their_auxiliary_variables_cannot_be_costed():
     z, extra = cp.Variable(2, bounds=[0, 3]), cp.Variable(nonneg=True, name="extra")
     problem = DecisionProblem(
@@ -401,16 +376,3 @@ def test_decisions_without_their_auxiliary_variables_cannot_be_costed():
     )
     with pytest.raises(ValueError, match=r"z must have shape \(N, 3\), as Decisions.flat has, got \(1, 2\)"):
         problem.evaluate(np.ones((1, 2)), np.ones((1, 2)))
-
-
-def test_coefficients_are_the_same_from_the_compiler_and_from_values():
-    z, u = cp.Variable((2, 2)), cp.Variable(3)
-    matrix = np.random.default_rng(0).normal(size=(2, 3))
-    formula = cp.hstack(
-        [cp.vec(z.T @ matrix, order="C")[2] + 0.1 * (u[k] - 1e6) - cp.sum(z[:, 1]) / 3 + cp.exp(1.0) for k in range(3)]
-    )
-    own = decompositions._at_zero([z, u])
-    expression = decompositions.substitute(formula, own)
-    by_values = np.hstack([decompositions._value_slopes(expression, v) for v in own.values()])
-    compiled = decompositions._compiled_slopes(expression, list(own.values()))
-    assert compiled == pytest.approx(by_values, rel=1e-15)

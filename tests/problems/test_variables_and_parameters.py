@@ -16,8 +16,6 @@ from polyhedge.learners import LearnResult
 from polyhedge.problems import DecisionProblem, problem_from_data, problem_to_data
 from polyhedge.problems.layout import parameter_rows
 from polyhedge.robust import decide, decide_knowing
-from polyhedge.robust.counterpart import Counterpart
-from polyhedge.robust.engine.batch import decide_in_batch
 from polyhedge.sets import Box
 from polyhedge.solvers.program import Status
 
@@ -313,23 +311,6 @@ class TestParameters:
             assert alone == pytest.approx(together.cost_bound[i], rel=1e-6, abs=1e-6)
             at_value = decide(problem.at(one), Box(WIDTHS), 1.0, CENTERS[[i]]).cost_bound[0]
             assert at_value == pytest.approx(together.cost_bound[i], rel=1e-6, abs=1e-6)
-
-    @pytest.mark.parametrize("name", ["costs, maxima and right-hand side", "turnover"])
-    def test_a_thousand_rows_go_through_one_engine_and_equal_each_row_by_itself(self, name):
-        problem, n = with_parameters(name), 1000
-        centers, values = np.random.default_rng(6).normal(size=(n, 2)), some_values(CASES[name][1], n)
-        contexts = np.hstack([centers, parameter_rows(problem.parameters, values, n)])
-        in_batch = decide_in_batch(Counterpart(problem.lifted, Box(WIDTHS), 1.0), contexts)
-        assert not in_batch.is_open.any()
-        found = decide(problem, Box(WIDTHS), 1.0, centers, parameters=values)
-        np.testing.assert_allclose(found.cost_bound, in_batch.cost_bound, rtol=1e-9)
-        for i in range(0, n, 100):
-            one = {key: v[i] for key, v in values.items()}
-            alone = decide(problem, Box(WIDTHS), 1.0, centers[[i]], parameters=one)
-            assert alone.cost_bound[0] == pytest.approx(found.cost_bound[i], rel=1e-8, abs=1e-8)
-        rows = parameter_rows(problem.parameters, values, n)
-        attained = problem.evaluate(found.flat, found.worst_outcome, rows)
-        np.testing.assert_allclose(attained, found.cost_bound, rtol=1e-8, atol=1e-8)
 
     @pytest.mark.parametrize("name", ["costs", "times the outcome"])
     def test_the_value_of_a_parameter_object_is_never_looked_at(self, name):

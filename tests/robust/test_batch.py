@@ -78,16 +78,6 @@ def test_order_of_contexts_and_batch_size_do_not_change_the_bounds():
     assert decide(problem, shape, 0.0, centers[:10]).cost_bound == pytest.approx(together[:10], abs=1e-8)
 
 
-def quadratic_in_units_of(unit):
-    z = cp.Variable(3, nonneg=True)
-    return ph.DecisionProblem(
-        decision=z,
-        cost=lambda z, u: u @ z + 0.3 * unit * cp.sum_squares(z),
-        constraints=[cp.sum(z) >= 1, z <= 3],
-        n_outcomes=3,
-    )
-
-
 class TestRadiusPerRow:
     """Each context has a set of its own size."""
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.optimize import linprog
-from sklearn.linear_model import LinearRegression
 
 import polyhedge as ph
 from polyhedge.learners import Samples
@@ -447,70 +446,7 @@ def test_integers_that_share_a_sum_are_the_best_of_all_however_near_zero_their_r
     assert found.cost_bound == pytest.approx(costs.min(axis=1), abs=1e-7)
 
 
-# Learners and whole fits
-
-
-def in_two_parts(outcome: float, cost: float, decision: float) -> ph.DecisionProblem:
-    """A budget split in two; a list of pieces over a shelf would do as well, but takes longer."""
-    z = cp.Variable(2, nonneg=True)
-    return ph.DecisionProblem(
-        decision=z,
-        cost=lambda z, u: cost * ((u / outcome + np.array([0.1, 0.0])) @ z / decision),
-        constraints=[cp.sum(z) == decision],
-        n_outcomes=2,
-    )
-
-
-def orders(outcome: float, cost: float, decision: float) -> ph.DecisionProblem:
-    z = cp.Variable(2, nonneg=True)
-    return ph.DecisionProblem(
-        decision=z,
-        cost=lambda z, u: cost * cp.sum(cp.pos(z / decision - u / outcome) + 3 * cp.pos(u / outcome - z / decision)),
-        constraints=[cp.sum(z) == 2 * decision],
-        n_outcomes=2,
-    )
-
-
-def with_a_fee(outcome: float, cost: float, decision: float) -> ph.DecisionProblem:
-    """A fee that is decided with the parts: the decision has columns in units of decisions and of costs."""
-    z, fee = cp.Variable(3, nonneg=True), cp.Variable()
-    return ph.DecisionProblem(
-        decision=[z, fee],
-        cost=lambda parts, u: cost * ((u / outcome) @ parts[0] / decision) + parts[1],
-        constraints=[
-            cp.sum(z) == decision,
-            fee >= cost * (z[0] - z[1]) / decision,
-            fee >= 2 * cost * (z[1] / decision - 0.3),
-        ],
-        n_outcomes=3,
-    )
-
-
-AXES = np.vstack([np.eye(2), -np.eye(2)])
-LEARNERS = {
-    "box": ph.learners.OneSidedBox(),
-    "descent": ph.learners.Descent(n_steps=10, max_contexts=10),
-    "scenario": ph.learners.Scenario(),
-}
-OTHER_UNITS = [(1e6, 1.0, 1.0), (1.0, 1e-6, 1.0), (1e-6, 1e6, 1e3)]
-
-
-@pytest.mark.parametrize("name", LEARNERS)
-@pytest.mark.parametrize("make", [in_two_parts, orders])
-def test_a_learned_set_is_the_same_in_all_units(name: str, make: Any) -> None:
-    residuals, centers = np.random.default_rng(1).normal(size=(2, 15, 2))
-
-    def learned(outcome: float, cost: float, decision: float) -> list[Any]:
-        samples = outcome * residuals, outcome * centers
-        result = LEARNERS[name].learn(ph.learners.Samples(*samples, make(outcome, cost, decision), 0.2), 0)
-        supports = result.set.support(AXES, 0.0) / outcome
-        return [result.status, result.objective / cost, result.lower_bound / cost, *supports]
-
-    status, *usual = learned(1.0, 1.0, 1.0)
-    for units in OTHER_UNITS:
-        other, *numbers = learned(*units)
-        assert other is status
-        assert numbers == pytest.approx(usual, abs=1e-6)
+# Learners
 
 
 @pytest.mark.parametrize("seed", [0, 3])
@@ -533,30 +469,3 @@ def test_the_unit_of_costs_does_not_vanish_where_nothing_is_best(seed: int) -> N
     usual = cost_unit(1.0, 1.0, 1.0)
     assert usual > 0.01
     assert cost_unit(7e4, 3e6, 1.0) == pytest.approx(usual, rel=1e-5)
-
-
-def test_a_learner_that_proves_nothing_does_not_call_its_set_optimal() -> None:
-    residuals, centers = np.random.default_rng(3).normal(size=(2, 30, 2))
-    for name in ("box", "descent"):
-        result = LEARNERS[name].learn(ph.learners.Samples(residuals, centers, in_two_parts(1.0, 1.0, 1.0), 0.2), 0)
-        assert result.status is ph.Status.FINISHED
-        assert result.gap == np.inf
-    few = ph.learners.Scenario(n_facets=3).learn(ph.learners.Samples(residuals, centers, orders(1.0, 1.0, 1.0), 0.2), 0)
-    assert (few.status is ph.Status.OPTIMAL) == (few.gap <= 1e-5)
-
-
-@pytest.mark.parametrize("units", OTHER_UNITS)
-def test_fits_with_auxiliary_columns_are_the_same_in_all_units(units: tuple[float, float, float]) -> None:
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(40, 2))
-    Y = 1 + X @ rng.normal(size=(2, 3)) + rng.normal(size=(40, 3))
-
-    def decided(outcome: float, cost: float, decision: float) -> np.ndarray:
-        problem, learner = with_a_fee(outcome, cost, decision), ph.learners.Descent(n_steps=40)
-        decider = ph.RobustDecider(
-            problem, LinearRegression(), learner=learner, guarantee="outcome", alpha=0.3, random_state=0
-        ).fit(X, outcome * Y)
-        return np.asarray(decider.decide(X[:20]).cost_bound / cost)
-
-    usual = decided(1.0, 1.0, 1.0)
-    assert decided(*units) == pytest.approx(usual, abs=1e-6 * np.ptp(usual))

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
-import clarabel
 import cvxpy as cp
-import highspy
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from test_lying_solvers import LIES, lying
 
 import polyhedge as ph
 from polyhedge.solvers import solve as solving
@@ -108,39 +106,6 @@ def test_a_search_that_contradicts_a_known_point_is_made_again(monkeypatch: pyte
     assert found.value - found.gap <= expected.value + 1e-9
 
 
-class LyingHighs:
-    """All multipliers are too large by this factor; nothing else is wrong."""
-
-    factor = 1.0
-
-    def __init__(self) -> None:
-        self.inside = HIGHS()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inside, name)
-
-    def getSolution(self) -> SimpleNamespace:
-        told = self.inside.getSolution()
-        duals = {name: self.factor * np.array(getattr(told, name)) for name in ("row_dual", "col_dual")}
-        return SimpleNamespace(col_value=told.col_value, value_valid=True, **duals)
-
-
-class LyingClarabel:
-    """The same."""
-
-    factor = 1.0
-
-    def __init__(self, *given: Any) -> None:
-        self.inside = CLARABEL(*given)
-
-    def solve(self) -> SimpleNamespace:
-        told = self.inside.solve()
-        return SimpleNamespace(status=told.status, x=told.x, z=self.factor * np.array(told.z), s=told.s)
-
-
-HIGHS, CLARABEL = highspy.Highs, clarabel.DefaultSolver
-
-
 @pytest.mark.parametrize("curved", [False, True], ids=["linear", "squares"])
 @pytest.mark.parametrize("factor", [1e8, 1e12])
 def test_multipliers_that_prove_nothing_set_no_units(
@@ -152,11 +117,11 @@ def test_multipliers_that_prove_nothing_set_no_units(
         P = sp.csr_array(np.diag([0.5, 1.0, 0.3, 0.8]))
         programs = [replace(program, P=P) for program in programs[:8]]
     honest = [solve_mixed_integer(program) for program in programs]
-    monkeypatch.setattr(highspy, "Highs", type("Liar", (LyingHighs,), {"factor": factor}))
-    monkeypatch.setattr(clarabel, "DefaultSolver", type("Liar", (LyingClarabel,), {"factor": factor}))
-    for program, right in zip(programs, honest, strict=True):
+    monkeypatch.setitem(LIES, "too large", lambda answer: setattr(answer, "y", factor * answer.y))
+    with lying(monkeypatch, "both", "too large"):
+        claimed = [solve_mixed_integer(program) for program in programs]
+    for found, right in zip(claimed, honest, strict=True):
         assert right.status is Status.OPTIMAL
-        found = solve_mixed_integer(program)
         if found.status is Status.OPTIMAL:
             assert found.value == pytest.approx(right.value, abs=1e-5)
 

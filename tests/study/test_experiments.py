@@ -21,7 +21,7 @@ from polyhedge_study.sensitivity import (
     run_sensitivity,
     sensitivity_jobs,
 )
-from polyhedge_study.sensitivity_report import sensitivity_grid, statements
+from polyhedge_study.sensitivity_report import sensitivity_grid
 from polyhedge_study.theory import density_at_quantile, fitted_slope, gap_bound, vc_dimension
 from polyhedge_study.theory_report import TheoryRun
 from polyhedge_study.theory_runs import GAP_SIZES, REUSE, run_coverage, run_gap, run_reuse
@@ -72,29 +72,6 @@ def test_sensitivity_is_saved_and_a_split_that_is_too_small_is_reported(sensitiv
     assert f"Failed: {METHODS['scenario'].name}, 0.05: ValueError" in sensitivity_grid(rows, "n / (n + m)").note
     record = json.loads((folder / "sensitivity.json").read_text(encoding="utf-8"))
     assert record["command"] == "polyhedge reproduce sensitivity --task linear --seeds 2"
-
-
-def test_the_papers_statements_are_judged_by_the_rows() -> None:
-    def said(sign: float, seeds: int = 4) -> str:
-        """Volume and cost grow with d and fall with K and the learning share where `sign` is 1."""
-        rng = np.random.default_rng(0)
-        rows = []
-        for sweep, values in SWEEPS.items():
-            for value in values:
-                for seed in range(seeds):
-                    size = 10 + sign * (value if sweep.startswith("d") else -value) - sign * (sweep == "d, K = 4d")
-                    spread = 0.1 if value == 0.9 and sign > 0 else 0.001
-                    coverage = 0.9 + (0.0 if sign > 0 else 0.02 * value) + spread * rng.standard_normal()
-                    figures = (coverage, *(size + 0.01 * rng.standard_normal() for _ in range(3)), 0.1, 1.0)
-                    rows.append(SensitivityRow(sweep, value, "pinball", seed, "done", *figures, "", size))
-        return " ".join(statements(rows))
-
-    assert said(1.0).count("holds") == 8 + 2  # two claims are about both volumes
-    assert "does not hold" not in said(1.0)
-    assert said(-1.0).count("does not hold") == 9
-    assert f"Too few calibration rows make coverage unstable. {METHODS['pinball'].name}: not told apart" in said(-1.0)
-    assert "not told apart by 1 seed (" in said(1.0, seeds=1)
-    assert statements([]) == []
 
 
 # --- theory -----------------------------------------------------------------------------------------------
