@@ -19,7 +19,7 @@ from polyhedge._support.tolerances import TIE
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge._support.warnings import Code, CodedWarning
 from polyhedge.calibration import Radii, conformal_rank, coverage_law
-from polyhedge.evaluation import Proportion, RowMeasures
+from polyhedge.evaluation import Evaluation, Proportion, RowMeasures
 from polyhedge.model import Model, Prints
 from polyhedge.predictors.columns import time_order
 from polyhedge.rows import Rows
@@ -126,8 +126,7 @@ def diagnostics_of_radii(model: Model, rows: Rows) -> list[Diagnostic]:
     radii: Any = model.radii
     if not radii.is_marginal:
         return []
-    n_units, unit = (radii.n, "rows") if rows.groups is None else (len(np.unique(rows.groups)), "groups")
-    found = few_rows_diagnostic(n_units, radii.alpha, unit)
+    found = diagnostics_of_size(radii)
     if radii.scores is not None:
         if not model.family.scores_are_steps:  # many steps of a path are equal whatever the rows
             found += ties_diagnostic(radii.scores, radii.radius, model.guarantee)
@@ -138,17 +137,16 @@ def diagnostics_of_radii(model: Model, rows: Rows) -> list[Diagnostic]:
 
 def diagnostics_of_size(radii: Radii) -> list[Diagnostic]:
     """Few calibration rows, where the rows themselves are elsewhere."""
-    return few_rows_diagnostic(radii.n, radii.alpha) if radii.is_marginal else []
+    unit = "groups" if radii.is_grouped else "rows"
+    return few_rows_diagnostic(radii.n_units, radii.alpha, unit) if radii.is_marginal else []
 
 
 def diagnostics_of_evaluation(
-    model: Model, coverage: Proportion, measured: RowMeasures, n_units: int, groups: Any = None
+    model: Model, evaluation: Evaluation, measured: RowMeasures, groups: Any = None
 ) -> list[Diagnostic]:
-    """Coverage that is too low or notably too high, and expected costs that are off, on rows that were not used.
-
-    `coverage` is of rows that are independent of each other, and `n_units` such rows or groups set the radius.
-    """
-    found = coverage_diagnostic(coverage, n_units, model.radii.alpha) if model.radii.is_marginal else []
+    """Coverage that is too low or notably too high, and expected costs that are off, on rows that were not used."""
+    radii, coverage = model.radii, evaluation.evidence
+    found = coverage_diagnostic(coverage, radii.n_units, radii.alpha) if radii.is_marginal else []
     return [*found, *expected_cost_diagnostic(measured.expected, measured.realised, groups)]
 
 
@@ -232,17 +230,6 @@ def copies_diagnostic(calibrate: Prints | None, others: Prints | None, groups: A
         "make a model look better than it is. Leave them out, or give groups=, one label for each row and its copies; "
         "if they are separate events, all is well.",
     )
-
-
-def fed_again_diagnostic(hashes: Prints | None, fed: Prints | None) -> list[Diagnostic]:
-    """Whether ten rows or more were all fed to `update` before, and now count twice; single rows may well be equal."""
-    if hashes is None or fed is None or len(hashes) < 10 or not np.isin(hashes, fed).all():
-        return []
-    text = (
-        f"Fed before: all of these {len(hashes)} rows were fed to update before, and now count twice. Feed each row "
-        "once, or give keys=, so that rows that are known are left as they are."
-    )
-    return [Diagnostic(Code.COPIES, text)]
 
 
 # Single diagnostics

@@ -301,6 +301,7 @@ class RobustDecider(SettingsEstimator):
         parameters: Parameters = None,
         volume: bool | None = None,
         by: Any = None,
+        groups: Labels = None,
         labels: Labels = None,
     ) -> Evaluation:
         """Coverage, bounds, constraints and costs on rows that were not used for fitting.
@@ -312,21 +313,21 @@ class RobustDecider(SettingsEstimator):
         volume : whether to compute the mean volume of the sets; None for bounded sets of at most 3 outcomes.
         by : a column of X by name or position, or labels (N,): `groups` of the result then has coverage and cost of
             each, with intervals and p-values that are corrected for the number of groups.
+        groups : (N,) labels of near-copies, as in `fit`: the coverage of one row of each is then given too.
         """
         model = self._fitted("evaluate")  # read once: another thread may recalibrate meanwhile
         rows, _, _ = model.read_usable(X, Y, parameters, labels)
-        if rows is not None:
-            warn_of(fresh_rows_diagnostic(model, rows))
+        fresh = [] if rows is None else fresh_rows_diagnostic(model, rows)
+        warn_of(fresh)
         with self._solving:
             measured = model.measure(X, Y, parameters, labels)
             is_asked = model.family.has_quick_volume if volume is None else volume
             size = model.mean_volume(rows) if is_asked and rows is not None else None
         summary, alpha = measured.summary(model.radii.alpha, volume=size), model.radii.alpha
-        groups = () if by is None else by_group(measured, labels_by(X, by), alpha)
-        found = []
-        if not model.radii.is_grouped:  # how many groups of near-copies set a radius is not known here
-            found = diagnostics_of_evaluation(model, summary.coverage, measured, model.radii.n)
-        return replace(summary, groups=groups, diagnostics=tuple(found), rows=measured)
+        summary = replace(summary, one_a_group=None if groups is None else measured.one_of_each(groups))
+        found = (*fresh, *diagnostics_of_evaluation(model, summary, measured, groups))
+        by_label = () if by is None else by_group(measured, labels_by(X, by), alpha)
+        return replace(summary, groups=by_label, diagnostics=found, rows=measured)
 
     def measure(self, X: Any, Y: ArrayLike, *, parameters: Parameters = None, labels: Labels = None) -> RowMeasures:
         """Bound, constraints, realised cost and regret row by row, on rows `X`, `Y` that were not used for fitting.
@@ -387,8 +388,7 @@ class RobustDecider(SettingsEstimator):
             if model.family is not begun.family:
                 raise _exchanged(_OLD_BOUNDS)
             with self._solving:
-                later, later_state, found = monitor.updated(model, state, outcomes)
-            warn_of(found)
+                later, later_state = monitor.updated(model, state, outcomes)
             with _EXCHANGE:
                 if vars(self).get("model_") is not model:
                     raise _exchanged(_OLD_BOUNDS)

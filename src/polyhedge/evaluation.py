@@ -105,9 +105,10 @@ class Evaluation:
     constraints : how each uncertain constraint fared.
     groups : how each group of rows fared, where labels were given.
     cost_unit : unit of the costs, where the problem says it.
-    diagnostics : findings: coverage below the promise or notably above it, and an expected cost far from the
-        realised one.
+    diagnostics : findings: rows that the model has seen, coverage below the promise or notably above it, and an
+        expected cost far from the realised one.
     totals_held : share of blocks whose rows together cost at most the bound of the block; None without such bounds.
+    one_a_group : coverage of one random row of each group of near-copies; None where rows count one by one.
     rows : bounds and costs row by row, which `plot` draws.
 
     Examples
@@ -143,7 +144,13 @@ class Evaluation:
     expected_cost: Estimate | None = None
     diagnostics: tuple[str, ...] = ()
     totals_held: Proportion | None = None
+    one_a_group: Proportion | None = None
     rows: RowMeasures | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def evidence(self) -> Proportion:
+        """Coverage of rows that are independent of each other."""
+        return self.coverage if self.one_a_group is None else self.one_a_group
 
     def __str__(self) -> str:
         return "\n".join([*self.lines(), *self.diagnostics])
@@ -172,6 +179,8 @@ class Evaluation:
             shares["volume"] = f"{float(self.volume):.4g}"
         if self.n_undecided:
             shares["undecided rows"] = str(self.n_undecided)
+        if self.one_a_group is not None:  # near-copies are no independent evidence: an interval of all is too narrow
+            shares["one row a group"] = f"{self.one_a_group} of {self.one_a_group.n} groups covered"
         return [*(f"{name:<16} {text}" for name, text in shares.items()), *(f"  {group}" for group in self.groups)]
 
     def __repr__(self) -> str:
@@ -231,7 +240,7 @@ class GroupMeasure(Evaluation):
         `Evaluation`, with intervals that hold for all groups at once, in 95 % of cases (Bonferroni).
     worst_case_cost, premium, realised_cost, regret, over_nominal, expected_cost, cost_unit : as in `Evaluation`.
     promised, n_unpromised, volume, n_undecided, constraints, groups, diagnostics : as in `Evaluation`.
-    totals_held, rows : as in `Evaluation`.
+    totals_held, one_a_group, rows : as in `Evaluation`.
     """
 
     label: str = ""
@@ -322,6 +331,12 @@ class RowMeasures:
         premium = self.premium[rows]
         order = rows[np.argsort(np.where(np.isfinite(premium), premium, np.inf), kind="stable")]
         return [proportion(self.held[part]) for part in np.array_split(order, n) if len(part)]
+
+    def one_of_each(self, groups: Any) -> Proportion:
+        """Coverage of one random row with a bound of each group: these are independent, so its interval is exact."""
+        order = np.random.default_rng(0).permutation(len(groups))
+        order = order[self.has_bound[order]]
+        return proportion(self.inside[order[np.unique(np.asarray(groups)[order], return_index=True)[1]]])
 
     def among(self, rows: Indices, n: int) -> Self:
         """These measures at `rows` among `n` rows, the others of which could not be decided."""

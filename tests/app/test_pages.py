@@ -320,7 +320,7 @@ def test_near_copies_count_once_on_a_models_page(two: Any) -> None:
     decider, *rows = two
     X, Y = (np.repeat(part[:20], 5, axis=0) for part in rows)
     plain = Seen(model_report(decider, X, Y)).text
-    grouped = Seen(model_report(decider, X, Y, ModelDetails(groups=np.repeat(np.arange(20), 5), n_units=40))).text
+    grouped = Seen(model_report(decider, X, Y, ModelDetails(groups=np.repeat(np.arange(20), 5)))).text
     assert "as far as 100 rows can tell" in plain or "100 held-out rows" in plain
     assert "by one row of each of 20 groups" in grouped
     assert "Rows of one group are near-copies: of one row of each of 20 groups," in grouped

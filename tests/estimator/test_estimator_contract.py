@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 import polyhedge as ph
-from polyhedge.predictors.recipes import FeatureRidge
+from polyhedge_study.feature_ridge import FeatureRidge
 
 X, Y = ph.data.make_synthetic(200, rng=np.random.default_rng(0))
 PROBLEM = ph.problems.simplex_linear([0.0, 0.0])

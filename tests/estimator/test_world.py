@@ -140,10 +140,7 @@ class TestMonitoring:
         assert found.missed.tolist() == missed.tolist()
         assert not found.was_recomputed
         assert found.coverage == 1 - missed.mean()
-        with pytest.warns(
-            ph.DiagnosticWarning, match=r"all of these 40 rows were fed to update before, and now count twice"
-        ):
-            assert fitted.update(X, Y, radii=np.full(40, -1e9)).missed[40:].all()
+        assert fitted.update(X, Y, radii=np.full(40, -1e9)).missed[40:].all()
         assert fitted.update(*rows(40, seed=9)).was_recomputed
 
     def test_rows_fed_late_and_in_batches_give_the_same_radius(self) -> None:

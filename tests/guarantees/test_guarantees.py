@@ -13,12 +13,13 @@ from sklearn.ensemble import RandomForestRegressor
 
 import polyhedge as ph
 from polyhedge.learners import Descent, OneSidedBox
+from polyhedge_study.feature_ridge import FeatureRidge
 
 FALSE_ALARM = 0.001
 REPETITIONS = 200
 PREDICTORS = {
     "forest": lambda: RandomForestRegressor(20, random_state=0),
-    "ridge": lambda: ph.predictors.FeatureRidge(),
+    "ridge": lambda: FeatureRidge(),
     "precomputed": lambda: "precomputed",
 }
 
@@ -71,7 +72,7 @@ def test_whole_fits_on_fresh_data_keep_the_promise_and_follow_the_beta_law(kind)
     uniform = []
     for seed in range(n_fits):
         X, Y = ph.data.make_synthetic(120, rng=rng)
-        decider = ph.RobustDecider(problem, ph.predictors.FeatureRidge(), random_state=seed, **settings).fit(X, Y)
+        decider = ph.RobustDecider(problem, FeatureRidge(), random_state=seed, **settings).fit(X, Y)
         held = (decider.model_.scores(decider.model_.read(X_test, Y_test)) <= decider.radius_).mean()
         uniform.append(ph.coverage_law(decider.n_calibrate_, 0.1).cdf(held))
     assert stats.kstest(uniform, "uniform").pvalue > FALSE_ALARM

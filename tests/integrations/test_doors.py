@@ -13,6 +13,7 @@ import polyhedge as ph
 from polyhedge.app.cli.options import read_problem
 from polyhedge.robust import decide
 from polyhedge.sets import Box
+from polyhedge_study.baselines.union_of_balls import UnionOfBalls
 from shared import run
 
 # Two fuels, one of which comes in whole barrels, for a demand and under a limit.
@@ -200,7 +201,7 @@ def test_a_set_for_pyros_holds_the_same_outcomes(shape, known):
 
 @pytest.mark.needs("pyomo")
 def test_sets_that_pyros_does_not_know_are_refused():
-    union = ph.sets.UnionOfBalls(np.array([[0.0, 0.0], [2.0, 2.0]]))
+    union = UnionOfBalls(np.array([[0.0, 0.0], [2.0, 2.0]]))
     with pytest.raises(ValueError, match="PyROS has no set like UnionOfBalls"):
         around(union, known=False).to_pyros()
     with pytest.raises(ValueError, match="PyROS takes bounded sets"):

@@ -30,6 +30,8 @@ from sklearn.svm import SVR
 import polyhedge as ph
 from polyhedge.io.archive import MAX_BYTES, pack, unpack
 from polyhedge.problems import problem_from_data, problem_to_data
+from polyhedge_study.baselines.union_of_balls import UnionOfBalls
+from polyhedge_study.feature_ridge import FeatureRidge
 from shared import Given, codes, save_trusting
 
 HERE = Path(__file__).parents[1]
@@ -78,7 +80,7 @@ SETS = {
     "l_2 ball": ph.Ball(2),
     "l_inf ball": ph.Ball(2, norm=np.inf),
     "ellipsoid": ph.Ellipsoid([[2.0, 1 / 3], [1 / 3, 1.0]], [0.1, 0.2]),
-    "union of balls": ph.sets.UnionOfBalls([[0.0, 0.1], [1 / 3, 0.2], [-1.0, 1.0]]),
+    "union of balls": UnionOfBalls([[0.0, 0.1], [1 / 3, 0.2], [-1.0, 1.0]]),
 }
 
 
@@ -159,7 +161,7 @@ COLUMNS = make_column_transformer(
     (make_pipeline(SimpleImputer(), StandardScaler()), list("abcd")), (OneHotEncoder(handle_unknown="ignore"), ["kind"])
 )
 OWN = {
-    "paper": (ph.predictors.FeatureRidge(), X),
+    "paper": (FeatureRidge(), X),
     "forest on a data frame": (make_pipeline(COLUMNS, RandomForestRegressor(5)), FRAME),
     "search": (GridSearchCV(SVR(), {"C": [0.1, 1.0]}), X),
     "raw columns": (Ridge(), FRAME),
@@ -364,7 +366,7 @@ def half_array(document, members):
 
 
 REFUSED = {
-    "another format version": (set_item("version", value=3), "format version 3, this polyhedge reads version 4. Fit"),
+    "another format version": (set_item("version", value=3), "format version 3, this polyhedge reads version 5. Fit"),
     "another format": (set_item("format", value="x"), "not a polyhedge model file"),
     "NaN in an array": (nan_array, "NaN or infinite entries"),
     "a short array": (half_array, "its size is another"),
@@ -409,7 +411,7 @@ LIFE = {
     "keys that are no texts": (set_field("monitoring state", "keys", [1]), "must be str"),
     "an unknown split": (set_field("continuation", "split", "magic"), "split must be 'time'"),
     "shares without an end": (set_field("time split", "shares", [0.5, 0.5, float("inf")]), "finite shares"),
-    "a gap of nothing": (set_field("time split", "gap", {}), "gap must be a number with a unit"),
+    "a gap of nothing": (set_field("time split", "gap", {}), "gap must be a number of at least 0 with a unit"),
     "starts that are no times": (set_field("time split", "starts", [[], []]), "must be two times|must be texts"),
     "times of rows": (set_field("time split", "times", [1, 2]), "must not hold the times"),
     "a negative seed": (set_field("continuation", "seed", -1), "The seed must be"),

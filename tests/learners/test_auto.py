@@ -16,6 +16,7 @@ from polyhedge.learners import Auto, Descent, Needs, OneSidedBox, Samples, learn
 from polyhedge.learners.auto import _CrossFit, half_way
 from polyhedge.learners.spread import cross_validated
 from polyhedge.robust import decide
+from polyhedge_study.feature_ridge import FeatureRidge
 from polyhedge_study.tasks import synthetic_task
 from shared import codes
 
@@ -63,7 +64,7 @@ def chosen(problem):
 
 def fitted(X, Y, problem=NEWSVENDOR, predictor=None, **settings):
     split = {"train": np.arange(100), "learn": np.arange(100, 200), "calibrate": np.arange(200, 300)}
-    predictor = ph.predictors.FeatureRidge() if predictor is None else predictor
+    predictor = FeatureRidge() if predictor is None else predictor
     return ph.RobustDecider(problem, predictor, guarantee="outcome", random_state=0, **settings).fit(X, Y, **split)
 
 

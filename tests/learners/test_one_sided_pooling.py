@@ -12,6 +12,7 @@ from sklearn.neighbors import KNeighborsRegressor
 import polyhedge as ph
 from polyhedge.learners import Descent, Needs, OneSidedBox, PcaBox
 from polyhedge.learners.one_sided_box import axis_scales
+from polyhedge_study.feature_ridge import FeatureRidge
 
 PROBLEM = ph.problems.simplex_linear([-0.08, 0.0])
 SPLIT = {"train": np.arange(200), "learn": np.arange(200, 250), "calibrate": np.arange(250, 300)}
@@ -23,7 +24,7 @@ def data():
 
 
 def fitted(data, learner, predictor=None, **settings):
-    predictor = ph.predictors.FeatureRidge() if predictor is None else predictor
+    predictor = FeatureRidge() if predictor is None else predictor
     return ph.RobustDecider(PROBLEM, predictor, learner=learner, random_state=0, **settings).fit(*data, **SPLIT)
 
 
@@ -68,7 +69,7 @@ def test_learners_that_use_their_rows_are_calibrated_on_the_calibration_rows_alo
 
 def test_without_a_trained_predictor_the_splits_keep_their_roles(data):
     X, Y = data
-    frozen = FrozenEstimator(ph.predictors.FeatureRidge().fit(X[:200], Y[:200]))
+    frozen = FrozenEstimator(FeatureRidge().fit(X[:200], Y[:200]))
     assert fitted(data, OneSidedBox(), frozen).n_calibrate_ == 50
 
 
@@ -81,7 +82,7 @@ def test_a_predictor_that_reproduces_its_training_rows_leaves_the_scales_to_the_
 def test_few_training_rows_leave_the_scales_to_the_learning_rows(data):
     X, Y = data
     split = {**SPLIT, "train": np.arange(8)}
-    decider = ph.RobustDecider(PROBLEM, ph.predictors.FeatureRidge(), learner=OneSidedBox()).fit(X, Y, **split)
+    decider = ph.RobustDecider(PROBLEM, FeatureRidge(), learner=OneSidedBox()).fit(X, Y, **split)
     assert decider.n_calibrate_ == 50
 
 

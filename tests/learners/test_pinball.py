@@ -19,6 +19,7 @@ from polyhedge.learners.paper.pinball import (
     surrogate_gradient,
 )
 from polyhedge.solvers.program import Status
+from polyhedge_study.feature_ridge import FeatureRidge
 
 PROBLEMS = {
     "linear": lambda: ph.problems.simplex_linear([-0.08, 0.0]),
@@ -221,7 +222,7 @@ def test_too_few_facets_are_refused():
 @pytest.mark.parametrize("penalty", [3.0, 10.0, 100.0])
 def test_own_radius_covers_tau_minus_the_mean_multipliers_over_the_penalty(penalty):
     X, Y = ph.data.make_synthetic(1500, rng=np.random.default_rng(0))
-    centers = ph.predictors.FeatureRidge().fit(X[:1200], Y[:1200]).predict(X[1200:])
+    centers = FeatureRidge().fit(X[:1200], Y[:1200]).predict(X[1200:])
     objective = Samples(Y[1200:] - centers, centers, PROBLEMS["linear"](), 0.1)
     run = module._Run(
         Pinball(penalty=penalty, n_steps=3000, batch_size=300, step_size=0.1), objective, np.random.default_rng(0)

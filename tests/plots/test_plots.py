@@ -10,13 +10,14 @@ import pytest
 import polyhedge as ph
 from polyhedge.learners import OneSidedBox, PcaBox
 from polyhedge.plots.outline import frame_of, projection
-from polyhedge.sets import UnionOfBalls
 from polyhedge_study import synthetic_task
 from polyhedge_study.nets import ConvexNet
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
 from matplotlib.path import Path  # noqa: E402
+
+from polyhedge_study.baselines.union_of_balls import UnionOfBalls  # noqa: E402
 
 FRAME = np.full(2, -50.0), np.full(2, 50.0)
 SHAPES = {

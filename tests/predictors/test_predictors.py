@@ -31,8 +31,9 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from polyhedge.data import make_synthetic, synthetic_mean
 from polyhedge.predictors import PREDICTORS
-from polyhedge.predictors.recipes import FeatureRidge, Recipe, all_features, paper_features
+from polyhedge.predictors.recipes import Recipe
 from polyhedge.predictors.regressor import as_predictor
+from polyhedge_study.feature_ridge import FeatureRidge, all_features, paper_features
 
 X, Y = make_synthetic(150, rng=np.random.default_rng(0))
 X_NEW = make_synthetic(40, rng=np.random.default_rng(1))[0]

@@ -18,11 +18,12 @@ from polyhedge.learners import Samples
 from polyhedge.learners.samples import SampleScaling
 from polyhedge.problems.checks import outside_support
 from polyhedge.robust import Adversary, decide
-from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, UnionOfBalls
+from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron
 from polyhedge.solvers.conic import solve_conic
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import Cone, ConicProgram, Scaling, Solution
 from polyhedge.solvers.verify import Verifier
+from polyhedge_study.baselines.union_of_balls import UnionOfBalls
 from shared import simplex
 
 EPS = float(np.finfo(float).eps)

@@ -9,10 +9,11 @@ import scipy.sparse as sp
 
 import polyhedge as ph
 from polyhedge.robust import decide
-from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, Shape, UnionOfBalls
+from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron, Shape
 from polyhedge.sets.shape import Scaled
 from polyhedge.solvers.linear import maximise_conic
 from polyhedge.solvers.program import Cone, ConicForm
+from polyhedge_study.baselines.union_of_balls import UnionOfBalls
 from polyhedge_study.nets import ConvexNet
 
 

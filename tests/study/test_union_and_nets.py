@@ -11,8 +11,9 @@ from hypothesis import given, settings, strategies as st
 
 from polyhedge.problems import DecisionProblem, simplex_linear, simplex_newsvendor, simplex_quadratic
 from polyhedge.robust import Adversary, decide
-from polyhedge.sets import Ball, Box, Region, UnionOfBalls
+from polyhedge.sets import Ball, Box, Region
 from polyhedge.solvers.linear import maximise_conic
+from polyhedge_study.baselines.union_of_balls import UnionOfBalls
 from polyhedge_study.each_context import decide_each, has_segment, least_maximum
 from polyhedge_study.nets import ConvexNet, ConvexNets
 from polyhedge_study.nets.net_decisions import decide_nets, guarded_sets

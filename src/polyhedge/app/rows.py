@@ -13,9 +13,7 @@ from polyhedge._support.validation import Array
 from polyhedge._support.warnings import Code
 from polyhedge.calibration.labels import read_from
 from polyhedge.data import equal_rows, take_rows
-from polyhedge.diagnostics import Diagnostic, diagnostics_of_evaluation
-from polyhedge.estimator import RobustDecider
-from polyhedge.evaluation import Evaluation, Proportion, RowMeasures, proportion
+from polyhedge.diagnostics import Diagnostic
 from polyhedge.fitting import reference_values
 from polyhedge.io.fit_record import FitRecord
 from polyhedge.predictors.columns import Labels, Table, features_of, outcomes_of, text_of, values_of
@@ -356,51 +354,3 @@ def _values(table: Table, parameter: ProblemParameter, source: tuple[Any, ...], 
         if not parameter.allows(values[row : row + 1])[0]:
             reasons[row] = "; ".join(text for text in (reasons[row], parameter.demand_of(values[row])) if text)
     return values
-
-
-# Evaluation
-
-
-@dataclass(frozen=True, eq=False)
-class Observed:
-    """Measures of rows that were not used for fitting, their summary with diagnostics, and the evidence.
-
-    `thinned` is the coverage of one row of each group; None if rows count one by one.
-    """
-
-    measures: RowMeasures
-    evaluation: Evaluation
-    thinned: Proportion | None
-
-    @property
-    def coverage(self) -> Proportion:
-        """Coverage of rows that are independent of each other."""
-        return self.evaluation.coverage if self.thinned is None else self.thinned
-
-
-def observed(
-    decider: RobustDecider, rows: TableRows, n_units: int | None = None, *, volume: bool | None = None
-) -> Observed:
-    """What held on rows that were not used for fitting.
-
-    `n_units` independent rows or groups set the radius, all calibration rows by default. The mean volume of the sets
-    is measured if `volume` is True, or if it is None and quick.
-    """
-    measures, model = decider.measure(rows.X, rows.Y, **rows.given), decider.model_
-    size = None
-    if model.family.has_quick_volume if volume is None else volume:
-        size = model.mean_volume(model.read(rows.X, None, rows.parameters, rows.labels, to_score=True))
-    evaluation = measures.summary(decider.alpha_, volume=size)
-    thinned = None if rows.groups is None else thinned_coverage(measures, rows.groups)
-    coverage = evaluation.coverage if thinned is None else thinned
-    n_units = decider.n_calibrate_ if n_units is None else n_units
-    found = diagnostics_of_evaluation(model, coverage, measures, n_units, rows.groups)
-    return Observed(measures, replace(evaluation, diagnostics=tuple(found)), thinned)
-
-
-def thinned_coverage(measures: RowMeasures, groups: Any) -> Proportion:
-    """Coverage of one random row with a bound of each group: these are independent, so that its interval is exact."""
-    order = np.random.default_rng(0).permutation(len(groups))
-    order = order[measures.has_bound[order]]
-    chosen = order[np.unique(np.asarray(groups)[order], return_index=True)[1]]
-    return proportion(measures.inside[chosen])

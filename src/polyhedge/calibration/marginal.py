@@ -76,8 +76,8 @@ class Marginal(Calibrator):
     def calibrate(self, scores: Array, rows: Rows, alpha: float) -> OneRadius:
         """The conformal radius of these scores; calibration rows only."""
         radius = radius_of(scores, rows.groups, alpha)
-        is_grouped = rows.groups is not None
-        return OneRadius(radius, check_alpha(alpha), len(scores), is_grouped, scores=scores, groups=rows.groups)
+        n_groups = None if rows.groups is None else len(np.unique(rows.groups))
+        return OneRadius(radius, check_alpha(alpha), len(scores), n_groups, scores=scores, groups=rows.groups)
 
 
 @stored("marginal radius", transient=("scores", "groups"))
@@ -88,21 +88,31 @@ class OneRadius(Radii):
     Attributes
     ----------
     radius, alpha, n : the radius, its level and the number of calibration rows.
-    is_grouped : whether groups of near-copies were counted instead of rows.
+    n_groups : groups of near-copies that were counted instead of rows; None where rows count.
     scores, groups : of the calibration rows, for radii at other levels; files do not keep them.
     """
 
     radius: float
     alpha: float
     n: int
-    is_grouped: bool = False
+    n_groups: int | None = None
     scores: Array | None = field(default=None, repr=False, compare=False)
     groups: Any = field(default=None, repr=False, compare=False)
     kind: ClassVar[str] = "marginal"
 
     def __post_init__(self) -> None:
-        attained_rank(check_count(self.n, "n", minimum=1), check_alpha(self.alpha))
+        attained_rank(check_count(self.n_units, "n", minimum=1), check_alpha(self.alpha))
         check_radius(self.radius)
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether groups were counted."""
+        return self.n_groups is not None
+
+    @property
+    def n_units(self) -> int:
+        """The groups, or else the rows."""
+        return self.n if self.n_groups is None else self.n_groups
 
     @property
     def calibrator(self) -> Marginal:

@@ -94,8 +94,6 @@ class Radii:
     defines `calibrator` and `promise`.
     """
 
-    is_grouped: bool = False  # whether calibration rows were counted by groups of near-copies
-
     if TYPE_CHECKING:  # subclasses have these as fields, properties or class attributes
 
         @property
@@ -121,6 +119,16 @@ class Radii:
         @property
         def calibrator(self) -> Calibrator:
             """What made them, and makes such radii again from other rows."""
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether calibration rows were counted by groups of near-copies."""
+        return False
+
+    @property
+    def n_units(self) -> int:
+        """How many independent rows, groups or blocks set them."""
+        return self.n
 
     @property
     def smallest(self) -> float:

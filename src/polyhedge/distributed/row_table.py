@@ -63,15 +63,16 @@ def parameter_columns(parameters: Parameters | None) -> list[str]:
     return list(dict.fromkeys(name for value in (parameters or {}).values() for name in column_names(value)))
 
 
-def table_features(model: Model, rows: Any, parameters: Parameters | None, labels: str | None = None) -> Any:
-    """The columns of a data frame as the predictor knows them: by name, or as an array without those of other roles."""
+def without_roles(model: Model, rows: Any, parameters: Parameters | None, labels: str | None = None) -> Any:
+    """A data frame for a model: its columns where they have names, else an array without columns of other roles."""
     if model.schema is not None:
-        return features_of(as_table(rows, model.schema.source_names), model.schema)[0]
-    if model.names is None:
-        names_of(rows)  # numbers that are out of order are no names, and no order either
-        given = with_columns(model.problem.parameters, parameters, rows.columns)
-        return rows.drop(columns=[*parameter_columns(given), *([] if labels is None else [labels])]).to_numpy()
-    return select_columns(rows, model.names, "The table")
+        features_of(as_table(rows.iloc[:0], model.schema.source_names), model.schema)  # an error if one is not there
+        return rows
+    if model.names is not None:
+        return select_columns(rows, model.names, "The table")
+    names_of(rows)  # numbers that are out of order are no names, and no order either
+    given = with_columns(model.problem.parameters, parameters, rows.columns)
+    return rows.drop(columns=[*parameter_columns(given), *([] if labels is None else [labels])]).to_numpy()
 
 
 def require(extra: str, packages: Sequence[str]) -> None:
@@ -141,10 +142,11 @@ def decide_rows(
 
     given = check_parameters(model.problem, parameters, rows.columns)
     check_column(model, labels, rows.columns)
-    features = table_features(model, rows, given, labels)
-    decisions = no_decisions(model.problem, is_planned=model.guarantee == "cost")
+    X, decisions = (
+        without_roles(model, rows, given, labels),
+        no_decisions(model.problem, is_planned=model.guarantee == "cost"),
+    )
     if len(rows):
-        X = features if model.schema is None else rows
         values = from_columns(model.problem.parameters, given, rows)
         own = None if labels is None else as_values(rows[labels].to_list())
         decisions, notes = model.decide_with_notes(X, values, Work(n_jobs), own)
@@ -255,7 +257,7 @@ def _score_partition(rows: Any, sent: _Sent, outcomes: list[str]) -> tuple[Array
         return np.zeros(0), ""
     model, parameters, solver = sent
     X, Y = rows.drop(columns=outcomes), rows[outcomes].to_numpy(dtype=np.float64)
-    features = table_features(model, X, parameters) if model.names is None else model.features(X)
+    features = model.features(without_roles(model, X, parameters))
     values = None
     if parameters is not None or model.family.scores_need_parameters:
         values = parameter_rows(model.problem.parameters, parameters, len(X), X)

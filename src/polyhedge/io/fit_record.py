@@ -34,7 +34,6 @@ class FitRecord:
     ----------
     schema : the columns that the model takes.
     file, n_rows : the table's name and size.
-    n_groups : groups among the calibration rows; None where rows count one by one.
     time_column, group, copies : roles of columns, and how equal rows were counted; see `TableOptions`.
     coverage : what was observed on held-out rows, in words; None where there were none.
     refreshed : the last refresh; None without.
@@ -46,7 +45,6 @@ class FitRecord:
     schema: Schema
     file: str = ""
     n_rows: int = 0
-    n_groups: int | None = None
     time_column: str | None = None
     group: tuple[str, ...] = ()
     copies: str = "together"

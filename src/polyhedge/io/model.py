@@ -29,7 +29,7 @@ from polyhedge.rows import Rows
 from polyhedge.solvers.program import Status
 
 FORMAT = "polyhedge model"
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 """Raised when what a file holds changes: a file of another version is refused."""
 _PACKAGES = ("polyhedge", "numpy", "scipy", "scikit-learn", "cvxpy", "highspy", "clarabel", "skops")
 _DIGEST = re.compile("[0-9a-f]{64}")

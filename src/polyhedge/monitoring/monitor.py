@@ -30,10 +30,10 @@ from polyhedge._support.validation import Array, Mask, check_count
 from polyhedge.calibration import conformal_rank
 from polyhedge.data import GroupSplit, TimeSplit, digest_rows
 from polyhedge.decisions import Decisions
-from polyhedge.diagnostics import Diagnostic, coverage_since_diagnostic, fed_again_diagnostic, row_hashes
+from polyhedge.diagnostics import Diagnostic, coverage_since_diagnostic
 from polyhedge.evaluation import Proportion, proportion
 from polyhedge.io import ModelFileError
-from polyhedge.model import Model, Prints
+from polyhedge.model import Model
 from polyhedge.rows import Rows, n_rows_of, one_row
 
 _MULTIPLES = np.array([1.5, 2.0, 3.0, 5.0])
@@ -292,7 +292,7 @@ def _one_a_row(values: ArrayLike, n: int, must: str, *, has_nan: bool = False) -
     return array
 
 
-@stored("monitoring state", transient=("fed",))
+@stored("monitoring state")
 @dataclass(frozen=True, eq=False)
 class MonitoringState:
     """What a decider knows of outcomes since calibration.
@@ -301,27 +301,18 @@ class MonitoringState:
     ----------
     monitoring : coverage so far; None before any `update`.
     keys : names of the rows that were fed.
-    fed : fingerprints of the rows that were fed without names.
     is_unlogged : whether outcomes were fed that no log knows.
     """
 
     monitoring: Monitoring | None = None
     keys: frozenset[str] = frozenset()
-    fed: Prints | None = None
     is_unlogged: bool = False
 
 
-def updated(
-    model: Model, state: MonitoringState, outcomes: Outcomes
-) -> tuple[Model, MonitoringState, list[Diagnostic]]:
+def updated(model: Model, state: MonitoringState, outcomes: Outcomes) -> tuple[Model, MonitoringState]:
     """The model and its monitoring after outcomes that no log keeps; rows whose keys were fed before are left out."""
-    rows, issued, found = outcomes.rows, outcomes.issued, list[Diagnostic]()
-    if outcomes.keys is None:
-        hashes = row_hashes(rows)
-        found = fed_again_diagnostic(hashes, state.fed)
-        known = [prints for prints in (state.fed, hashes) if prints is not None]
-        state = replace(state, fed=np.concatenate(known) if known else None)
-    else:
+    rows, issued = outcomes.rows, outcomes.issued
+    if outcomes.keys is not None:
         fresh = np.array([i for i, key in enumerate(outcomes.keys) if key not in state.keys], dtype=np.int64)
         rows, issued = rows.take(fresh), None if issued is None else issued[fresh]
         state = replace(state, keys=state.keys.union(outcomes.keys))
@@ -333,7 +324,7 @@ def updated(
         digest = digest_rows(rows.features, rows.outcomes)
         model, later = after_scores(model, so_far, model.scores(rows), at, digest)
         so_far = replace(later, was_recomputed=so_far.was_recomputed or issued is None)
-    return model, replace(state, monitoring=so_far, is_unlogged=state.is_unlogged or len(rows) > 0), found
+    return model, replace(state, monitoring=so_far, is_unlogged=state.is_unlogged or len(rows) > 0)
 
 
 def after_scores(

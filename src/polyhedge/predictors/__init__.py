@@ -5,11 +5,6 @@ from typing import TYPE_CHECKING
 from polyhedge._support.lazy import lazy
 
 if TYPE_CHECKING:
-    from polyhedge.predictors.recipes import (
-        FeatureRidge as FeatureRidge,
-        all_features as all_features,
-        paper_features as paper_features,
-    )
     from polyhedge.predictors.regressor import (
         Predictor as Predictor,
         as_predictor as as_predictor,

@@ -21,7 +21,6 @@ Where the radius is infinite, more than a share alpha of calibration rows fell o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
@@ -30,10 +29,9 @@ import numpy as np
 from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.decisions import Decisions, all_optimal, joined
-from polyhedge.predictors.regressor import Predictor
 from polyhedge.problems import DecisionProblem
-from polyhedge.regions.cost_guard import CostRegion, facets_of_decision, region_of_facets
-from polyhedge.regions.family import DEFAULT_WORK, RegionFamily, Regions, Work
+from polyhedge.regions.cost_guard import CostGuard, CostRegion, facets_of_decision, region_of_facets
+from polyhedge.regions.family import DEFAULT_WORK, Regions, Work
 from polyhedge.regions.policy import DevelopedPolicy, PlannedDecisions
 from polyhedge.sets import Polyhedron, Region
 from polyhedge.solvers.program import Status
@@ -76,7 +74,7 @@ class PathPolicy(DevelopedPolicy):
 
 @stored("margin path")
 @dataclass(frozen=True, eq=False)
-class MarginPath(RegionFamily):
+class MarginPath(CostGuard):
     """The regions in which the planned decision keeps bound and constraints, from a step of the path on.
 
     Attributes
@@ -84,32 +82,17 @@ class MarginPath(RegionFamily):
     problem, predictor, policy : what is decided, and how.
     """
 
-    problem: DecisionProblem
-    predictor: Predictor
     policy: PathPolicy
     kind: ClassVar[str] = "path"
-    guarantee: ClassVar[str] = "cost"
-    scores_need_parameters: ClassVar[bool] = True
+    scores_are_costs: ClassVar[bool] = False
     scores_are_steps: ClassVar[bool] = True
-    trains_on_learning_rows: ClassVar[bool] = True
     promise: ClassVar[str] = "the cost of the planned decision is at most its bound and all uncertain constraints hold"
     made_of: ClassVar[str] = "a path of policies with growing margins; calibration chose how far to go"
     why_infinite: ClassVar[str] = _NOT_KEPT
 
-    @property
-    def report(self) -> Any:
-        """How the path was selected."""
-        return self.policy.report
-
-    def refitted(self, predictor: Predictor, rows: Any, seed: int) -> MarginPath:
-        """The path that newer rows develop."""
-        return replace(self, predictor=predictor, policy=self.policy.refitted(rows, seed))
-
-    def scenarios(self, features: Any, centers: Array) -> Iterable[Array] | None:
-        """The scenarios of the policy's residual distribution."""
-        return self.policy.outcomes(features, centers)
-
-    def at(self, features: Any, values: Array | None = None, work: Work = DEFAULT_WORK) -> PathRegions:
+    def at(  # type: ignore[override]
+        self, features: Any, values: Array | None = None, work: Work = DEFAULT_WORK
+    ) -> PathRegions:
         """The path at these rows; nothing is planned yet."""
         centers = self.predictor.predict(features)
         known = np.zeros((len(centers), 0)) if values is None else values

@@ -11,6 +11,5 @@ if TYPE_CHECKING:
     from polyhedge.sets.polyhedron import Polyhedron as Polyhedron
     from polyhedge.sets.region import Region as Region
     from polyhedge.sets.shape import Shape as Shape, Volume as Volume, mean_volume as mean_volume
-    from polyhedge.sets.union_of_balls import UnionOfBalls as UnionOfBalls
 else:  # imported when they are first used
     __getattr__, __dir__, __all__ = lazy(__name__)

@@ -21,8 +21,8 @@ import numpy as np
 
 from polyhedge.data import Split, load_energy_efficiency, make_synthetic
 from polyhedge.data.splits import IndexArray
-from polyhedge.predictors.recipes import FeatureRidge
 from polyhedge.problems import DecisionProblem, simplex_linear, simplex_newsvendor, simplex_quadratic
+from polyhedge_study.feature_ridge import FeatureRidge
 from polyhedge_study.inside import Array, check_count
 
 __all__ = ["TASKS", "Task", "energy_task", "make_task", "synthetic_task"]

@@ -23,15 +23,14 @@ from polyhedge.app.cli.options import (
     names_in,
     read_problem,
     sources_in_words,
-    tell_evaluation,
     tell_json,
     warn,
 )
 from polyhedge.predictors import PREDICTORS
 
 if TYPE_CHECKING:
-    from polyhedge.app.rows import Observed
     from polyhedge.estimator import RobustDecider
+    from polyhedge.evaluation import Evaluation
     from polyhedge.io.fit_record import FitRecord
 
 LEARNERS = {
@@ -143,14 +142,11 @@ def fit(
     if out.is_dir():
         raise ValueError(f"{out} is a folder. Name the file in it, for example {out / 'model.polyhedge'}.")
     check_writable(out)
-    import numpy as np
-
     from polyhedge import learners
     from polyhedge.app.rows import (
         check_solvable,
         columns_in,
         labels_column,
-        observed,
         order_outcomes,
         read_sources,
         sources_of,
@@ -236,22 +232,17 @@ def fit(
                 simplefilter("ignore", kind)
             decider.fit(rows.X, outcome_frame(decided, rows.Y, names), groups=rows.groups, parameters=rows.parameters)
             held_out = rows.take(decider.split_.held_out)
-            groups = None if rows.groups is None else rows.groups[decider.split_.calibrate]
-            n_groups = None if groups is None else len(np.unique(groups))
-            seen = observed(decider, held_out, n_groups) if len(held_out) else None
+            seen = None
+            if len(held_out):
+                seen = decider.evaluate(held_out.X, held_out.Y, groups=held_out.groups, **held_out.given)
     except KeyboardInterrupt:
         warn(["No model was saved."])
         raise
-    about: tuple[Any, ...] = (
-        *rows.warnings,
-        *decider.diagnostics_,
-        *(() if seen is None else seen.evaluation.diagnostics),
-    )
+    about: tuple[Any, ...] = (*rows.warnings, *decider.diagnostics_, *(() if seen is None else seen.diagnostics))
     record = replace(
         record,
         schema=replace(decider.model_.record.schema or schema, outcomes=names),
-        n_groups=n_groups,
-        coverage=None if seen is None else str(seen.coverage),
+        coverage=None if seen is None else str(seen.evidence),
         coded=tuple((str(one.code), str(one)) for one in about),
     )
     decider.save(out, record.as_details(), sign=sign)
@@ -267,7 +258,8 @@ def fit(
         if seen is None:
             say("No rows were held out to observe the coverage.")
         else:
-            tell_evaluation(seen)
+            for line in seen.lines():
+                say(line)
         for note in notes:
             say(f"note: {note}", err=True)
         warn(about)
@@ -285,7 +277,7 @@ def outcome_frame(problem: Any, Y: Any, names: Any) -> Any:
     return Y if is_named(problem) and tuple(problem.outcome_names) != tuple(names) else pd.DataFrame(Y, columns=names)
 
 
-def _summary(decider: RobustDecider, record: FitRecord, seen: Observed | None, n_used: int) -> dict[str, Any]:
+def _summary(decider: RobustDecider, record: FitRecord, seen: Evaluation | None, n_used: int) -> dict[str, Any]:
     name, _, reason = decider.settings_.get("chosen predictor", "").partition(" (")
     if not name:
         name, reason = str(decider.predictor), "as asked"
@@ -305,13 +297,12 @@ def _summary(decider: RobustDecider, record: FitRecord, seen: Observed | None, n
         "parameters": record.parameters,
         "split": sizes,
         "n_between": n_used - sum(sizes.values()),
-        "n_groups": record.n_groups,
+        "n_groups": decider.model_.radii.n_units if decider.model_.radii.is_grouped else None,
         "predictor": {"name": name, "reason": reason.removesuffix(")")},
         "guarantee": decider.guarantee_,
         **how,
         "alpha": decider.alpha_,
         "radius": decider.radius_,
-        "held_out": None if seen is None else seen.evaluation,
-        "one_row_a_group": None if seen is None else seen.thinned,
+        "held_out": seen,
         "warnings": record.warnings,
     }

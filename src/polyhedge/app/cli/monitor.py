@@ -188,21 +188,15 @@ def recalibrate(*, model: ModelFile, data: NewerRows, out: OutFile, options: New
     """
     import numpy as np
 
-    from polyhedge.io.fit_record import FitRecord
-
     check_writable(out)
     decider, record = options.model_and_record(model)
     table, clock = options.table(data), _time_column(decider, record)
     rows, groups = options.newer_rows(decider, record, table, clock if clock in table.frame.columns else None)
     before = decider.radius_, decider.n_calibrate_
-    with _quietly():
+    with quietly():
         times = np.arange(len(rows)) if rows.times is None else rows.times  # rows are taken as they come without one
         decider.recalibrate(rows.X, rows.Y, groups=groups, times=times, **rows.given)
-    n_groups = None if rows.groups is None else len(np.unique(rows.groups))
-    details = decider.details_
-    if FitRecord.read(details) is not None:  # else they are what other code has stored
-        details = {**details, **replace(record, n_groups=n_groups).as_details()}
-    decider.save(out, details, sign=options.sign)
+    decider.save(out, sign=options.sign)
     _tell_radius(decider, before, table, rows, out, options.as_json)
 
 
@@ -246,14 +240,12 @@ def refresh(
     before = decider.radius_, decider.n_calibrate_
     if rows.groups is None and decider.model_.radii.is_grouped:
         groups = np.arange(len(rows))  # no row is a copy of another, so that each stands for itself
-    with _quietly(), progress("refreshing"):
+    with quietly(), progress("refreshing"):
         decider.refresh(rows.X, rows.Y, groups=groups, times=rows.times, **rows.given)
     split = decider.refreshed_split_
-    own = rows.groups if groups is None else groups
     sizes = {"n_rows": len(table), "train": len(split.train), "calibrate": len(split.calibrate)}
     record = replace(
         record,
-        n_groups=None if own is None else len(np.unique(own[split.calibrate])),
         coverage=None,
         coded=tuple((str(one.code), str(one)) for one in (*rows.warnings, *decider.diagnostics_)),
         refreshed=Refreshed(data.name, **sizes),
@@ -301,7 +293,7 @@ def backtest(
     if rows.labels is not None:
         decider.set_params(calibration=with_values(decider.calibration, rows.labels))
     outcomes = outcome_frame(decider.problem, rows.Y, record.schema.outcomes)
-    with _quietly(), progress("replaying"):
+    with quietly(), progress("replaying"):
         given = {"groups": rows.groups, "parameters": rows.parameters, "times": rows.times}
         first = None if start is None else _number_or_text(start)
         tested = replay(decider, rows.X, outcomes, every=_number_or_text(every), start=first, between=between, **given)
@@ -334,7 +326,7 @@ def _time_column(decider: RobustDecider, record: FitRecord) -> str | None:
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
+def quietly() -> Iterator[None]:
     """Diagnostics are printed at the end, with what the table adds."""
     from polyhedge.diagnostics import DiagnosticWarning
 

@@ -19,7 +19,7 @@ from polyhedge.app.reading import MAX_VALUES, read_table
 from polyhedge.io.archive import MAX_BYTES
 
 if TYPE_CHECKING:
-    from polyhedge.app.rows import NewRows, Observed, Sources, TableRows
+    from polyhedge.app.rows import NewRows, Sources, TableRows
     from polyhedge.estimator import RobustDecider
     from polyhedge.io.fit_record import FitRecord
     from polyhedge.predictors.columns import Table
@@ -288,24 +288,11 @@ def seen_before(decider: RobustDecider, rows: TableRows) -> list[Any]:
     return fresh_rows_diagnostic(model, model.read(rows.X, rows.Y, to_score=True))
 
 
-def n_units(decider: RobustDecider, record: FitRecord) -> int:
-    """How many independent rows or groups set the radius."""
-    return decider.n_calibrate_ if record.n_groups is None else record.n_groups
-
-
 def tell(lines: Mapping[str, str]) -> None:
     """Print labelled lines, the labels in one column."""
     width = max(map(len, lines))
     for label, text in lines.items():
         say(f"{label:<{width}}  {text}".rstrip())
-
-
-def tell_evaluation(seen: Observed) -> None:
-    """Print an evaluation; its diagnostics are warnings of the command, and come last."""
-    for line in seen.evaluation.lines():
-        say(line)
-    if seen.thinned is not None:  # near-copies are no independent evidence: an interval from all rows is too narrow
-        say(f"one row a group  {seen.thinned} of {seen.thinned.n} groups covered")
 
 
 def warn(messages: Sequence[str]) -> None:

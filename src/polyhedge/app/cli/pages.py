@@ -18,7 +18,6 @@ from polyhedge.app.cli.options import (
     ModelFile,
     ModelTableOptions,
     command,
-    n_units,
     names_in,
     opened,
     seen_before,
@@ -75,9 +74,9 @@ def report(
 
         with progress("writing the page"):
             if data is not None:
-                decider, record, _, rows = options.rows(path, data)
+                decider, _, _, rows = options.rows(path, data)
                 details = _details(decider, path, title, rows.warnings, data)
-                details = replace(details, groups=rows.groups, n_units=n_units(decider, record))
+                details = replace(details, groups=rows.groups)
                 text = model_report(decider, rows.X, rows.Y, details, rows.parameters, rows.labels)
             else:  # without rows to read, a model that Python code has saved will do as well
                 decider = options.model(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,7 +14,7 @@ from polyhedge._support.files import replace_file
 from polyhedge._support.progress import progress
 from polyhedge._support.tolerances import SOLVER
 from polyhedge.app.cli.app import app, say, say_csv
-from polyhedge.app.cli.monitor import KeyColumn, LogFile, keys_of, log_of, log_path
+from polyhedge.app.cli.monitor import KeyColumn, LogFile, keys_of, log_of, log_path, quietly
 from polyhedge.app.cli.options import (
     BAD_INPUT,
     NO_SOLUTION,
@@ -24,13 +24,10 @@ from polyhedge.app.cli.options import (
     ModelTableOptions,
     check_statuses,
     command,
-    n_units,
     names_in,
     opened,
-    seen_before,
     sources_in_words,
     tell,
-    tell_evaluation,
     tell_json,
     warn,
 )
@@ -192,9 +189,7 @@ def evaluate(
 
     Example: polyhedge evaluate model.polyhedge fresh.csv --by season
     """
-    from polyhedge.app.rows import observed
     from polyhedge.calibration.labels import read_from
-    from polyhedge.evaluation import by_group
     from polyhedge.predictors.columns import text_of
 
     decider, record, table, rows = options.rows(model, data)
@@ -203,19 +198,18 @@ def evaluate(
         raise ValueError(
             f"--by gives {len(set(categories))} groups, more than {_MOST_GROUPS}. Choose a coarser column."
         )
-    with progress("evaluating"):
-        seen = observed(decider, rows, n_units(decider, record), volume=volume or None)
-    if categories is not None:
-        groups = by_group(seen.measures, categories, decider.alpha_)
-        seen = replace(seen, evaluation=replace(seen.evaluation, groups=groups))
-    shares = seen.measures.held_by_width()
-    warnings = [*rows.warnings, *seen.evaluation.diagnostics, *seen_before(decider, rows)]
+    given: Any = {"by": categories, "groups": rows.groups, "volume": volume or None, **rows.given}
+    with progress("evaluating"), quietly():
+        seen = decider.evaluate(rows.X, rows.Y, **given)
+    shares = [] if seen.rows is None else seen.rows.held_by_width()
+    warnings = [*rows.warnings, *seen.diagnostics]
     if options.as_json:
-        counts = {"n_rows": len(table), "n_used": len(rows), "all": seen.evaluation, "one_row_a_group": seen.thinned}
+        counts = {"n_rows": len(table), "n_used": len(rows), "all": seen}
         tell_json({**counts, "held_by_width": shares, "notes": table.notes, "warnings": warnings})
         return
     say(f"{table.source}: {len(rows)} of {len(table)} rows used")
-    tell_evaluation(seen)
+    for line in seen.lines():
+        say(line)
     held = ", ".join(f"{share.value:.3f}" for share in shares)
     say(f"by width         bound held in {held} of rows, from the fifth with the lowest extra cost to the highest")
     if by is not None:

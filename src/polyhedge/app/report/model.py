@@ -6,6 +6,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -32,16 +33,16 @@ from polyhedge.app.report.page import (
     frame_table,
 )
 from polyhedge.app.report.pictures import bound_picture, curve_blocks, set_pictures
-from polyhedge.app.rows import Observed, TableRows, observed
+from polyhedge.app.rows import TableRows
 from polyhedge.calibration.labels import as_values
 from polyhedge.data.splits import evenly_chosen
-from polyhedge.diagnostics import diagnostics_of_size, fresh_rows_diagnostic, is_about
+from polyhedge.diagnostics import DiagnosticWarning, diagnostics_of_size, is_about
 from polyhedge.estimator import RobustDecider
-from polyhedge.evaluation import estimate
+from polyhedge.evaluation import Evaluation, RowMeasures, estimate
 from polyhedge.model import held_in_words, promise_of, summary_lines
 from polyhedge.problems.layout import by_row, parameter_rows
 from polyhedge.problems.written import formulas_by_name, units_text
-from polyhedge.rows import Rows, n_rows_of
+from polyhedge.rows import n_rows_of
 
 _PACKAGES = ("polyhedge", "numpy", "scipy", "scikit-learn", "cvxpy", "highspy", "clarabel")
 # Two lines of names.
@@ -59,7 +60,6 @@ class ModelDetails:
     title : of the page.
     warnings : what a reader must know before trusting the decisions.
     groups : labels of the rows that are looked at, where rows of one label are near-copies of each other.
-    n_units : independent pieces of evidence that set the radius; the calibration rows if not given.
     facts : names and values for the section on how the model was made: the data file, its digest.
     commands : how to make the page again.
     """
@@ -67,7 +67,6 @@ class ModelDetails:
     title: str = ""
     warnings: Sequence[str] = ()
     groups: Any = None
-    n_units: int | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
     commands: Sequence[str] = ()
 
@@ -92,14 +91,15 @@ def model_report(
     parameters, labels : as in `RobustDecider.decide`.
     """
     details = ModelDetails() if details is None else details
-    model = decider.model_
     warnings: list[str] = [*details.warnings]
     rows = seen = None
     if X is not None and Y is not None:
         rows = _rows(decider, X, Y, details.groups, parameters, labels)
-        seen = observed(decider, rows, details.n_units, volume=False)
-        warnings += [*fresh_rows_diagnostic(model, Rows(model.features(rows.X), rows.Y)), *own_warnings(seen)]
-    warnings += [] if model.radii.is_grouped else diagnostics_of_size(model.radii)
+        with catch_warnings():
+            simplefilter("ignore", DiagnosticWarning)  # the page has them
+            seen = decider.evaluate(rows.X, rows.Y, groups=rows.groups, volume=False, **rows.given)
+        warnings += own_warnings(seen)
+    warnings += diagnostics_of_size(decider.model_.radii)
     notes = [Note(text, warning=True) for text in dict.fromkeys(warnings)]
     curve: list[Block] = [_missing("The cost of other levels is measured on held-out rows")]
     if rows is not None:
@@ -107,7 +107,7 @@ def model_report(
     sections = [
         Section("In short", [*in_short(decider, seen), *notes]),
         Section("What is decided", _decided(decider, rows, seen)),
-        Section("What is promised, and what is not", [Points(promise_of(model))]),
+        Section("What is promised, and what is not", [Points(promise_of(decider.model_))]),
         Section(
             "What was observed", [_missing("Nothing was observed")] if seen is None else observed_blocks(decider, seen)
         ),
@@ -140,7 +140,7 @@ def _rows(decider: RobustDecider, X: Any, Y: Any, groups: Any, parameters: Any, 
     return rows.take(evenly_chosen(n, _MOST_ROWS)) if n > _MOST_ROWS else rows
 
 
-def _decided(decider: RobustDecider, rows: TableRows | None, seen: Observed | None) -> list[Block]:
+def _decided(decider: RobustDecider, rows: TableRows | None, seen: Evaluation | None) -> list[Block]:
     problem = decider.problem_
     facts = {
         "Problem": problem.name,
@@ -219,11 +219,11 @@ _ROWS, _FEATURES, _DECISIONS = 5, 4, 6
 """What fits the width of a page; the table says that there are more."""
 
 
-def observed_blocks(decider: RobustDecider, seen: Observed) -> list[Block]:
+def observed_blocks(decider: RobustDecider, seen: Evaluation) -> list[Block]:
     """What `evaluate` prints, a table of the three ways to decide, and the bounds against realised costs."""
     import pandas as pd
 
-    level, unit, rows = 100 * seen.evaluation.promised, seen.evaluation.cost_unit, seen.measures
+    level, unit, rows = 100 * seen.promised, seen.cost_unit, _measures(seen)
     costs = {
         "Robust decision": rows.realised,
         "Trusting the prediction": rows.realised - rows.over_nominal,
@@ -246,9 +246,9 @@ def observed_blocks(decider: RobustDecider, seen: Observed) -> list[Block]:
         "± standard error. Regret: mean cost above what knowing the outcome would have cost. What a robust decision "
         "buys is a bound known before, not a lower mean."
     )
-    blocks: list[Block] = [Code("\n".join(seen.evaluation.lines()))]
-    if seen.thinned is not None:
-        kept, one = "lay inside" if has_set(decider) else "kept to their bound", seen.thinned
+    blocks: list[Block] = [Code("\n".join(seen.lines()))]
+    if seen.one_a_group is not None:
+        kept, one = "lay inside" if has_set(decider) else "kept to their bound", seen.one_a_group
         blocks.append(
             Text(f"Rows of one group are near-copies: of one row of each of {one.n} groups, {percent(one)} {kept}.")
         )
@@ -258,16 +258,16 @@ def observed_blocks(decider: RobustDecider, seen: Observed) -> list[Block]:
 # In short
 
 
-def in_short(decider: RobustDecider, seen: Observed | None) -> list[Block]:
+def in_short(decider: RobustDecider, seen: Evaluation | None) -> list[Block]:
     """Cards with the promise and with what held-out rows say of it, and a verdict in words."""
     inside = "of outcomes inside the set, and " if has_set(decider) else ""
     kept = " with all constraints kept" if decider.problem_.constraint_names else ""
     cards = [Card("Promised", f"≥ {percent(1 - decider.alpha_)}", f"{inside}of costs below their bound{kept}")]
     if seen is None:
         return [Cards(cards), Missing("Nothing was observed yet: no held-out rows were given.", HOW_TO_OBSERVE)]
-    evaluation, evidence = seen.evaluation, seen.coverage
+    evaluation, evidence = seen, seen.evidence
     unit, held = evaluation.cost_unit, percent(evaluation.promise_held)
-    alone = "" if seen.thinned is None else f" by one row of each of {evidence.n} groups"
+    alone = "" if seen.one_a_group is None else f" by one row of each of {evidence.n} groups"
     interval = f"95 % interval {percent(evidence.low)} to {percent(evidence.high)}{alone}"
     interval = f"of {evaluation.coverage.n} held-out rows; {interval}"
     what = "Bound held" if evaluation.constraints_held is None else "Bound and constraints held"
@@ -289,24 +289,24 @@ def in_short(decider: RobustDecider, seen: Observed | None) -> list[Block]:
     return [Cards(cards), Text(_verdict(decider, seen))]
 
 
-def _verdict(decider: RobustDecider, seen: Observed) -> str:
-    coverage, promised = seen.coverage, seen.evaluation.promised
+def _verdict(decider: RobustDecider, seen: Evaluation) -> str:
+    coverage, promised = seen.evidence, seen.promised
     if not coverage.n:
         return "Nothing is promised for any of the held-out rows: none has a finite bound."
     # The exact distribution knows that the radius came from few rows too; an interval of these rows does not.
-    is_questioned = any(is_about(text, warnings.Code.COVERAGE) for text in seen.evaluation.diagnostics)
+    is_questioned = any(is_about(text, warnings.Code.COVERAGE) for text in seen.diagnostics)
     is_low = is_questioned if decider.model_.radii.is_marginal else coverage.high < promised
     if is_low and coverage.value < promised:
         return f"Observed coverage lies below the promised {percent(promised)} by more than chance explains."
     if coverage.low > promised:
         return f"Observed coverage lies above the promised {percent(promised)}: the bounds hold, and could be lower."
-    rows = "rows" if seen.thinned is None else "groups"
+    rows = "rows" if seen.one_a_group is None else "groups"
     return f"Observed coverage agrees with the promised {percent(promised)}, as far as {coverage.n} {rows} can tell."
 
 
-def own_warnings(seen: Observed) -> list[str]:
+def own_warnings(seen: Evaluation) -> list[str]:
     """Diagnostics of held-out rows, and rows for which nothing is promised or decided."""
-    evaluation = seen.evaluation
+    evaluation = seen
     found: list[str] = list(evaluation.diagnostics)
     if evaluation.without_bound > 0:
         found.append(
@@ -317,8 +317,13 @@ def own_warnings(seen: Observed) -> list[str]:
     if evaluation.n_unpromised:
         found.append(f"{evaluation.n_unpromised} held-out rows have a bound that is not promised for their kind.")
     if evaluation.n_undecided:
-        found.append(f"{evaluation.n_undecided} held-out rows have no decision. {seen.measures.complaint}")
+        found.append(f"{evaluation.n_undecided} held-out rows have no decision. {_measures(seen).complaint}")
     return found
+
+
+def _measures(seen: Evaluation) -> RowMeasures:
+    assert seen.rows is not None  # `evaluate` gives them
+    return seen.rows
 
 
 def has_set(decider: RobustDecider) -> bool:
@@ -331,7 +336,7 @@ def percent(share: float) -> str:
     return "unknown" if share != share else f"{100 * float(share):.1f} %".replace(".0 %", " %")
 
 
-def decided_rows(decider: RobustDecider, held_out: TableRows, seen: Observed) -> Table:
+def decided_rows(decider: RobustDecider, held_out: TableRows, seen: Evaluation) -> Table:
     """The first held-out rows: what was known, what is decided, its bound and its realised cost."""
     import pandas as pd
 
@@ -347,7 +352,7 @@ def decided_rows(decider: RobustDecider, held_out: TableRows, seen: Observed) ->
         **{with_unit(str(name), units.get(name)): value for name, value in known.items()},
         **{f"decided: {with_unit(name, units.get(name))}": value for name, value in decided.items()},
         with_unit("costs at most", units.get("cost")): decisions.cost_bound,
-        with_unit("realised cost", units.get("cost")): seen.measures.realised[:n],
+        with_unit("realised cost", units.get("cost")): _measures(seen).realised[:n],
     }
     note = f"The first {n} held-out rows. Each bound is {held_in_words(decider.alpha_)}."
     if len(names) > _DECISIONS:

@@ -20,8 +20,9 @@ import numpy as np
 from scipy.stats import gaussian_kde
 
 from polyhedge.calibration import conformal_radius
-from polyhedge.sets import UnionOfBalls, Volume
+from polyhedge.sets import Volume
 from polyhedge_study.baselines.fitted import fit_predictor
+from polyhedge_study.baselines.union_of_balls import UnionOfBalls
 from polyhedge_study.each_context import decide_each
 from polyhedge_study.hull_volume import hull_volume
 from polyhedge_study.inside import Array

@@ -10,11 +10,11 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 from scipy.spatial import ConvexHull, QhullError
 
-from polyhedge._support.stored import stored
-from polyhedge._support.validation import Array, as_finite
+from polyhedge.io import stored
 from polyhedge.sets.ball import Ball
 from polyhedge.sets.shape import N_SAMPLES, Shape, Volume, frozen
 from polyhedge.solvers.program import Cone, ConicForm
+from polyhedge_study.inside import Array, as_finite
 
 
 @stored("union of balls")
