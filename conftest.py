@@ -78,7 +78,7 @@ def _with_selection(kind: str) -> None:
     Without it the smooth ridge is taken, which also wins on the data of nearly all tests. Raw frames keep theirs.
     Examples have it once for the same rows and settings.
     """
-    from polyhedge.predictors import selection
+    from polyhedge.predictors import recipes as selection
 
     whole = getattr(selection.choose_predictor, "whole", selection.choose_predictor)
 

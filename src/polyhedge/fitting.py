@@ -33,7 +33,6 @@ from polyhedge.calibration import (
     minimum_samples,
     takes_labels,
 )
-from polyhedge.calibration.labels import check_source
 from polyhedge.data import GroupSplit, Split, TimeSplit, as_indices, digest_rows, partition_rows, split_rows
 from polyhedge.data.splits import IndexArray, dealt, evenly_chosen, has_clock, in_order, in_time
 from polyhedge.diagnostics import Diagnostic, diagnostics_of_fit, order_diagnostic, row_hashes
@@ -43,15 +42,14 @@ from polyhedge.planning import LeastMean
 from polyhedge.planning.development import Development, parts_of_policy, planned_guard
 from polyhedge.planning.margins import takes_margins
 from polyhedge.predictors.columns import Schema, number_columns, read_features, reads_columns
-from polyhedge.predictors.recipes import check_weights
+from polyhedge.predictors.recipes import check_weights, is_auto, is_made_here, prepare, takes_frame
 from polyhedge.predictors.regressor import Predictor, as_predictor, out_of_fold, takes_sparse
-from polyhedge.predictors.selection import is_auto, is_made_here, prepare, takes_frame
 from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.problems.checks import check_feasible, check_outcomes, in_outcome_order, is_named, named_by
 from polyhedge.problems.layout import layout_of, parameter_rows
 from polyhedge.regions import CostGuard, LearnedSet, RegionFamily, SetPolicy
 from polyhedge.robust.threads import one_blas_thread
-from polyhedge.rows import Rows, check_features, check_rows, n_rows_of
+from polyhedge.rows import Rows, check_features, check_rows, check_source, n_rows_of
 from polyhedge.sets import Shape
 from polyhedge.solvers.program import Status
 

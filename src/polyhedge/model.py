@@ -21,15 +21,13 @@ from polyhedge._support.stored import stored
 from polyhedge._support.text import printable
 from polyhedge._support.validation import Array, Indices
 from polyhedge.calibration import Calibration, Calibrator, Radii, score_tolerance
-from polyhedge.calibration.labels import as_values, check_row_labels
 from polyhedge.data import Split, digest_rows, take_rows
 from polyhedge.decisions import Decisions, Labels, no_decisions
 from polyhedge.evaluation import RowMeasures, measure_rows
 from polyhedge.learners import LearnResult
 from polyhedge.planning.margins import takes_margins
 from polyhedge.predictors.columns import Schema, as_table, features_of, read_features
-from polyhedge.predictors.regressor import PredictionError
-from polyhedge.predictors.selection import is_made_here
+from polyhedge.predictors.recipes import is_made_here
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.checks import check_outcomes
 from polyhedge.problems.layout import ProblemParameter, from_columns, parameter_rows
@@ -38,7 +36,16 @@ from polyhedge.regions.cost_guard import within_support
 from polyhedge.regions.family import DEFAULT_WORK
 from polyhedge.regions.what_if import bound_decisions, given_decisions
 from polyhedge.robust.threads import one_blas_thread
-from polyhedge.rows import Rows, check_features, check_rows, n_rows_of, one_row, unusable_numbers
+from polyhedge.rows import (
+    Rows,
+    as_values,
+    check_features,
+    check_row_labels,
+    check_rows,
+    n_rows_of,
+    one_row,
+    unusable_numbers,
+)
 from polyhedge.sets import Region, Volume
 
 Prints = NDArray[np.uint64]
@@ -323,16 +330,7 @@ class Model:
         notes = self._oddities(X) if rows is None or len(kept) < len(reasons) else rows.notes
         if rows is None:
             return no_decisions(self.problem, is_planned=self.guarantee == "cost").among(kept, reasons), notes
-        try:
-            decisions = self.place(rows, work).decide()
-        except PredictionError as error:
-            if len(error.rows) == len(rows):
-                raise
-            reasons = list(reasons)
-            for row in kept[error.rows]:
-                reasons[row] = "the prediction is not finite"
-            others = np.delete(np.arange(len(rows)), error.rows)
-            kept, decisions = kept[others], self.place(rows.take(others), work).decide()
+        decisions = self.place(rows, work).decide()
         return decisions if len(kept) == len(reasons) else decisions.among(kept, reasons), notes
 
     def measure(self, X: Any, Y: Any, parameters: Mapping[Any, Any] | None = None, labels: Any = None) -> RowMeasures:

@@ -30,8 +30,7 @@ from polyhedge.predictors.columns import (
     text_of,
     values_of,
 )
-from polyhedge.predictors.recipes import Recipe
-from polyhedge.predictors.selection import choose_predictor
+from polyhedge.predictors.recipes import Recipe, choose_predictor
 from polyhedge.rows import Rows
 
 ROWS = [("Oslo", "1.5", "10"), ("Roma", "2.5", "20"), ("Bern", "-3.25", "30")]
@@ -196,14 +195,14 @@ def test_new_rows_say_why_they_cannot_be_used_and_what_is_odd() -> None:
         features_of(table_of(a=["1"]), schema)
 
 
-def test_times_are_read_as_numbers_or_dates_that_have_one_reading() -> None:
-    for days in (["2024-01-03", "2024-01-01"], ["31.12.2024", "01.01.2024"], ["12/31/2024", "01/01/2024"], ["7", "2"]):
+def test_times_are_read_as_numbers_or_iso_dates() -> None:
+    for days in (["2024-01-03", "2024-01-01"], ["7", "2"]):
         assert times_of(table_of(t=days), "t").argsort().tolist() == [1, 0]
     assert np.isnan(times_of(table_of(t=["2024-01-03", None]), "t")).tolist() == [False, True]
     stamps = pd.to_datetime(["2024-01-03T10:00+02:00", "2024-01-03T09:00+00:00"], utc=True)
     assert times_of(table_of(t=stamps), "t").argsort().tolist() == [0, 1]
-    for days in (["01/02/2024", "03/04/2024"], ["yesterday", "2024-01-01"]):
-        with pytest.raises(ValueError, match="neither numbers nor dates that read in one way only"):
+    for days in (["31.12.2024", "01.01.2024"], ["yesterday", "2024-01-01"]):
+        with pytest.raises(ValueError, match=r"numbers, or dates written as 2024-12-31 .* for example"):
             times_of(table_of(t=days), "t")
 
 

@@ -193,7 +193,7 @@ class TestMonitoring:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(
-            "polyhedge.predictors.selection.choose_predictor", lambda *rows, **settings: ("ridge", "given")
+            "polyhedge.predictors.recipes.choose_predictor", lambda *rows, **settings: ("ridge", "given")
         )
         X, Y = rows(300)
         frame = pd.DataFrame({"x": X[:, 0], "kind": np.where(X[:, 0] > 0, "a", "b")})
@@ -255,7 +255,7 @@ class TestDiagnostics:
     ) -> None:
         # Not of the choice of a predictor, which takes longest with so many rows.
         monkeypatch.setattr(
-            "polyhedge.predictors.selection.choose_predictor", lambda *rows, **settings: ("ridge", "given")
+            "polyhedge.predictors.recipes.choose_predictor", lambda *rows, **settings: ("ridge", "given")
         )
         X, Y = rows(4000)
         frame = pd.DataFrame({"x": X[:, 0], "store": pd.Categorical(X[:, 1].astype(int).astype(str))})

@@ -229,7 +229,7 @@ def test_levels_that_need_more_rows_are_left_out_and_all_of_them_is_an_error(two
         ph.plots.cost_curve(decider, X[:5], Y[:5], alphas=(0.01,))
 
 
-@pytest.mark.parametrize("show", [None, 1, "largest", "cost_bound"])
+@pytest.mark.parametrize("show", [None, 1, "cost_bound"])
 def test_decision_map_shows_what_is_asked(two, show) -> None:
     decider, X, _ = two
     ax = ph.plots.decision_map(decider, X, show=show, resolution=6)
@@ -253,13 +253,6 @@ def test_decision_map_of_a_frame_takes_names_and_keeps_text_columns() -> None:
     assert set(seen[-1]["kind"]) == {"x"}
     with pytest.raises(ValueError, match=r"There is no feature 'c'\. Choose from: a, kind, b"):
         ph.plots.decision_map(decider, frame, ("a", "c"))
-
-
-def test_decision_map_of_many_decisions_shows_the_largest(four) -> None:
-    decider, X, _ = four
-    legend = ph.plots.decision_map(decider, X, resolution=6).get_legend()
-    assert legend.get_title().get_text() == "largest"
-    assert {text.get_text() for text in legend.get_texts()} <= {"z_1", "z_2", "z_3", "z_4"}
 
 
 def test_an_evaluation_draws_each_bound_against_its_cost():

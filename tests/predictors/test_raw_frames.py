@@ -16,7 +16,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import polyhedge as ph
 from polyhedge.predictors.columns import Column, is_dates, part_values
-from polyhedge.predictors.selection import choose_predictor, prepare
+from polyhedge.predictors.recipes import choose_predictor, prepare
 from polyhedge.rows import Rows
 from shared import save_trusting
 
@@ -48,7 +48,7 @@ def bakery(n: int, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
 @pytest.fixture
 def unselected(monkeypatch):
     """For tests that are not of the choice: it takes longer than all the rest of a fit."""
-    monkeypatch.setattr("polyhedge.predictors.selection.choose_predictor", lambda *rows, **settings: ("ridge", "given"))
+    monkeypatch.setattr("polyhedge.predictors.recipes.choose_predictor", lambda *rows, **settings: ("ridge", "given"))
 
 
 @pytest.fixture(scope="module")

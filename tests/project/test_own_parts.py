@@ -20,7 +20,6 @@ import pytest
 
 import polyhedge as ph
 from polyhedge.calibration import ByCategory, Calibrator, Marginal, OneRadius, Radii
-from polyhedge.calibration.labels import with_values
 from polyhedge.data import Split
 from polyhedge.diagnostics import diagnostics_of_radii
 from polyhedge.model import Record, calibrated_radii, fitted_model, promise_of
@@ -29,7 +28,7 @@ from polyhedge.planning import margin_path
 from polyhedge.planning.residual_distributions import DISTRIBUTIONS
 from polyhedge.predictors.regressor import as_predictor
 from polyhedge.regions import CostGuard, LearnedSet, PlannedDecisions, RegionFamily, SetPolicy
-from polyhedge.rows import Rows
+from polyhedge.rows import Rows, with_values
 
 CENTERS, Y = np.random.default_rng(0).normal(size=(2, 100, 2))
 PROBLEM = ph.problems.simplex_linear([0.0, 0.0])

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from polyhedge._support.validation import Array
 from polyhedge._support.warnings import Code
-from polyhedge.calibration.labels import read_from
 from polyhedge.data import equal_rows, take_rows
 from polyhedge.diagnostics import Diagnostic
 from polyhedge.fitting import reference_values
@@ -20,6 +19,7 @@ from polyhedge.predictors.columns import Labels, Table, features_of, outcomes_of
 from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.problems.layout import ProblemParameter, order_outcomes as order_columns, parameter_rows
 from polyhedge.robust import decide_knowing
+from polyhedge.rows import read_from
 
 Sources = Mapping[str, tuple[Any, ...]]
 """Where the values of each parameter come from: names of columns, or numbers, one for each of its entries."""
@@ -216,33 +216,16 @@ def times_of(table: Table, name: str) -> NDArray[Any]:
     values, is_text = values_of(raw)
     if not is_text.any():
         return values
-    dates = _dates(raw)
-    if dates is None:
-        first = raw[is_text].iloc[0]
-        raise ValueError(
-            f"The time column {name!r} of {table.source} holds neither numbers nor dates that read in one way only, "
-            f"for example {str(first)!r}. Write dates as 2024-12-31 or 2024-12-31 23:59."
-        )
-    if dates.dt.tz is not None:
-        dates = dates.dt.tz_convert("UTC").dt.tz_localize(None)
-    return np.asarray(dates.to_numpy(dtype="datetime64[us]"))
-
-
-def _dates(raw: Any) -> Any:
-    """Dates in ISO order, or in the one of day-first and month-first that reads; None if that is unclear."""
     import pandas as pd
 
-    if raw.dtype.kind == "M":
-        return raw
-    readings = []
-    for pattern in ("ISO8601", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y"):
-        try:
-            readings.append(pd.to_datetime(raw, format=pattern, utc=pattern == "ISO8601"))
-        except (ValueError, TypeError):
-            continue
-        if pattern == "ISO8601":
-            break
-    return readings[0] if len(readings) == 1 else None
+    try:
+        dates = pd.to_datetime(raw, format="ISO8601", utc=True)
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"The time column {name!r} of {table.source} must hold numbers, or dates written as 2024-12-31 or "
+            f"2024-12-31 23:59, got for example {str(raw[is_text].iloc[0])!r}."
+        ) from error
+    return np.asarray(dates.dt.tz_localize(None).to_numpy(dtype="datetime64[us]"))
 
 
 def groups_of(table: Table, names: Sequence[str]) -> NDArray[np.intp]:

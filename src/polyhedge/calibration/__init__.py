@@ -13,15 +13,17 @@ from polyhedge._support.lazy import lazy
 if TYPE_CHECKING:
     from polyhedge.calibration.blocks import AllOf as AllOf, BlockRadii as BlockRadii, Blocks as Blocks, Total as Total
     from polyhedge.calibration.by_category import ByCategory as ByCategory, CategoryRadii as CategoryRadii
-    from polyhedge.calibration.labels import fit_labels as fit_labels, takes_labels as takes_labels
     from polyhedge.calibration.marginal import (
         Marginal as Marginal,
         OneRadius as OneRadius,
+        attained_rank as attained_rank,
         check_groups as check_groups,
         check_labels as check_labels,
         conformal_radius as conformal_radius,
+        conformal_rank as conformal_rank,
         coverage_law as coverage_law,
         grouped_radius as grouped_radius,
+        minimum_samples as minimum_samples,
     )
     from polyhedge.calibration.online import Online as Online, OnlineRadii as OnlineRadii
     from polyhedge.calibration.radii import (
@@ -29,11 +31,6 @@ if TYPE_CHECKING:
         Calibrator as Calibrator,
         Radii as Radii,
         score_tolerance as score_tolerance,
-    )
-    from polyhedge.calibration.rank import (
-        attained_rank as attained_rank,
-        conformal_rank as conformal_rank,
-        minimum_samples as minimum_samples,
     )
     from polyhedge.calibration.recent import Recent as Recent, RecentRadius as RecentRadius
     from polyhedge.calibration.this_model import (
@@ -43,5 +40,6 @@ if TYPE_CHECKING:
         this_model_rank as this_model_rank,
     )
     from polyhedge.calibration.weighted import Weighted as Weighted, WeightedRadii as WeightedRadii
+    from polyhedge.rows import fit_labels as fit_labels, takes_labels as takes_labels
 else:  # imported when they are first used
     __getattr__, __dir__, __all__ = lazy(__name__)

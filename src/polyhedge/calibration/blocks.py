@@ -22,12 +22,10 @@ import numpy as np
 from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, check_alpha
 from polyhedge.calibration.by_category import as_label
-from polyhedge.calibration.labels import ROW_LABELS, RowLabels, source_of, takes_labels, values_of
-from polyhedge.calibration.marginal import check_groups, conformal_radius, grouped_radius
+from polyhedge.calibration.marginal import attained_rank, check_groups, conformal_radius, grouped_radius
 from polyhedge.calibration.radii import Calibrator, Radii, kept_scores, rows_without_features
-from polyhedge.calibration.rank import attained_rank
 from polyhedge.data.splits import as_span, as_times
-from polyhedge.rows import Rows
+from polyhedge.rows import ROW_LABELS, RowLabels, Rows, source_of, takes_labels, values_of
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,9 @@ from polyhedge._support.frames import is_missing, listed
 from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, check_alpha
 from polyhedge._support.warnings import Code, warn
-from polyhedge.calibration.labels import ROW_LABELS, RowLabels, source_of, takes_labels, values_of
-from polyhedge.calibration.marginal import radius_of
+from polyhedge.calibration.marginal import attained_rank, minimum_samples, radius_of
 from polyhedge.calibration.radii import Calibrator, Radii, kept_scores, rows_without_features
-from polyhedge.calibration.rank import attained_rank, minimum_samples
-from polyhedge.rows import Rows
+from polyhedge.rows import ROW_LABELS, RowLabels, Rows, source_of, takes_labels, values_of
 
 _SAFETY = 2
 """Rows of a category over those that it needs, in expectation: chance then leaves few of them with too few."""

@@ -13,9 +13,8 @@ from numpy.typing import ArrayLike
 
 from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, check_alpha, check_count
-from polyhedge.calibration.marginal import conformal_radius
+from polyhedge.calibration.marginal import attained_rank, conformal_radius, exact
 from polyhedge.calibration.radii import Calibrator, Radii, refuse_groups
-from polyhedge.calibration.rank import attained_rank, exact
 from polyhedge.rows import Rows
 
 SPEEDS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128)

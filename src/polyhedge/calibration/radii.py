@@ -18,7 +18,6 @@ from numpy.typing import ArrayLike
 from polyhedge._support.stored import stored
 from polyhedge._support.tolerances import TIE
 from polyhedge._support.validation import Array, check_alpha, check_count
-from polyhedge.calibration.rank import attained_rank
 from polyhedge.rows import Rows
 
 
@@ -50,7 +49,8 @@ class Calibration:
     def __post_init__(self) -> None:
         datetime.fromisoformat(self.date)
         check_radius(self.radius)
-        attained_rank(check_count(self.n, "n", minimum=1), check_alpha(self.alpha))
+        check_count(self.n, "n", minimum=1)
+        check_alpha(self.alpha)
 
 
 class Calibrator:

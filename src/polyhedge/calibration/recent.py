@@ -11,8 +11,8 @@ import numpy as np
 from polyhedge._support.stored import stored
 from polyhedge._support.tolerances import INPUT
 from polyhedge._support.validation import Array, check_alpha, check_count
+from polyhedge.calibration.marginal import minimum_samples
 from polyhedge.calibration.radii import Calibrator, Radii, check_radius, refuse_groups
-from polyhedge.calibration.rank import minimum_samples
 from polyhedge.calibration.weighted import WeightedScores
 from polyhedge.rows import Rows
 
@@ -74,11 +74,6 @@ class Recent(Calibrator):
         """Weights (n,) of rows in time order; the row to come has weight 1."""
         return np.exp2(-np.arange(n, 0, -1) / self.half_life)
 
-    def total(self, n: int) -> float:
-        """The sum of the weights of n rows."""
-        ratio = math.exp2(-1 / self.half_life)
-        return float(n) if ratio == 1 else ratio * (1 - ratio**n) / (1 - ratio)
-
 
 @stored("recent radius", transient=("scores",))
 @dataclass(frozen=True)
@@ -106,7 +101,7 @@ class RecentRadius(Radii):
         check_radius(self.radius)
         if not 0 < self.n_effective <= n + 1e-6 * n:
             raise ValueError(f"A recent radius must count as at most {n} rows, got {self.n_effective}.")
-        if self.calibrator.total(n) < (1 - INPUT) * (1 - alpha) / alpha:
+        if self.calibrator.weights(n).sum() < (1 - INPUT) * (1 - alpha) / alpha:
             raise ValueError(f"{n} rows with half_life={self.half_life:g} have no finite radius at alpha={alpha}.")
 
     @property

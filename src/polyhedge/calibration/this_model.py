@@ -17,8 +17,8 @@ from scipy import stats
 from polyhedge._support.stored import stored
 from polyhedge._support.tolerances import TIE
 from polyhedge._support.validation import Array, check_alpha, check_count
+from polyhedge.calibration.marginal import conformal_rank, exact, minimum_samples
 from polyhedge.calibration.radii import Calibrator, Radii, check_radius, refuse_groups
-from polyhedge.calibration.rank import conformal_rank, exact, minimum_samples
 from polyhedge.rows import Rows
 
 _MOST_EXACT = 2000

@@ -13,10 +13,9 @@ from polyhedge._support.frames import names_of, select_columns
 from polyhedge._support.stored import stored
 from polyhedge._support.tolerances import ROUNDING
 from polyhedge._support.validation import Array, as_finite, check_alpha, check_count
-from polyhedge.calibration.labels import ROW_LABELS, RowLabels, source_of, takes_labels, values_of
 from polyhedge.calibration.radii import Calibrator, Radii, refuse_groups
 from polyhedge.predictors.columns import Column, Encoding, Schema
-from polyhedge.rows import Rows
+from polyhedge.rows import ROW_LABELS, RowLabels, Rows, source_of, takes_labels, values_of
 
 _Source = str | int | Callable[[Any], Any] | RowLabels
 

@@ -13,7 +13,6 @@ from sklearn.exceptions import NotFittedError
 from polyhedge._support.frames import listed, names_of, select_columns
 from polyhedge._support.validation import Array
 from polyhedge.calibration import Calibrator, Marginal, OneRadius, score_tolerance
-from polyhedge.calibration.labels import as_values, takes_labels
 from polyhedge.calibration.radii import rows_without_features
 from polyhedge.data import digest_rows
 from polyhedge.decisions import no_decisions
@@ -23,7 +22,7 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.problems.checks import check_outcomes
 from polyhedge.problems.layout import column_names, from_columns, order_outcomes, parameter_rows, with_columns
 from polyhedge.regions import Work
-from polyhedge.rows import Rows
+from polyhedge.rows import Rows, as_values, takes_labels
 from polyhedge.solvers.options import Solver, solver_in_force
 from polyhedge.solvers.program import Status
 

@@ -17,7 +17,6 @@ from polyhedge._support.frames import as_frame, as_html, as_pandas
 from polyhedge._support.text import with_unit
 from polyhedge._support.validation import Array, check_count
 from polyhedge.calibration import Radii, fit_labels, takes_labels
-from polyhedge.calibration.labels import with_values
 from polyhedge.data import GroupSplit, TimeSplit
 from polyhedge.data.splits import IndexArray, as_span, as_times, in_order, last_times, months_in
 from polyhedge.estimator import RobustDecider
@@ -25,7 +24,7 @@ from polyhedge.evaluation import Proportion, RowMeasures, estimate, proportion
 from polyhedge.fitting import labels_of_groups
 from polyhedge.monitoring.monitor import one_by_one
 from polyhedge.problems.layout import ProblemParameter, by_row, parameter_rows
-from polyhedge.rows import Rows, labels_by, n_rows_of
+from polyhedge.rows import Rows, labels_by, n_rows_of, with_values
 from polyhedge.solvers.options import solver_of
 
 _BETWEEN = ("none", "refresh", "fit")

@@ -14,7 +14,6 @@ from polyhedge._support.frames import as_pandas, is_dask_frame
 from polyhedge._support.validation import check_alpha
 from polyhedge._support.warnings import Code
 from polyhedge.calibration import Calibrator, Radii, minimum_samples
-from polyhedge.calibration.labels import as_values, check_row_labels
 from polyhedge.data import Split, TimeSplit, as_indices
 from polyhedge.data.splits import HALVES, clock_for, in_order, in_time, partition_rows
 from polyhedge.diagnostics import Diagnostic, diagnostics_of_new_radii, diagnostics_of_size, row_hashes, seen_rows
@@ -22,10 +21,10 @@ from polyhedge.distributed import distributed_radius
 from polyhedge.fitting import check_whole, generator, labels_of_groups, ordered, warn_of_level
 from polyhedge.model import Model, calibrated_radii
 from polyhedge.planning.development import Development, redeveloped
+from polyhedge.predictors.recipes import is_auto, is_made_here
 from polyhedge.predictors.regressor import Predictor, as_predictor, out_of_fold
-from polyhedge.predictors.selection import is_auto, is_made_here
 from polyhedge.problems.checks import is_named
-from polyhedge.rows import Rows, check_rows, n_rows_of
+from polyhedge.rows import Rows, as_values, check_row_labels, check_rows, n_rows_of
 
 _LEAST_TO_TRAIN = 2
 """One row is left out of the fit of the other, so that there is a residual."""

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from polyhedge._support.frames import as_pandas
 from polyhedge._support.validation import Array, check_count
-from polyhedge.calibration.labels import as_values
 from polyhedge.decisions import Decisions
 from polyhedge.estimator import RobustDecider
 from polyhedge.fitting import reference_values
-from polyhedge.plots.style import CYCLE, GREY, new_axes, plain, tidy
+from polyhedge.plots.style import GREY, new_axes, plain, tidy
 from polyhedge.problems.layout import by_row, parameter_rows
+from polyhedge.rows import as_values
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,8 +46,7 @@ def decision_map(
         Its ranges make the grid, its medians (most frequent values for text) the other features, its rows the dots.
     features : two columns, by position or by name.
     show : what the colour means
-        A number or a name: that entry of the decision. "largest": which entry is largest. "cost_bound": the bound.
-        None: the first entry where there are at most two, else the largest.
+        A number or a name: that entry of the decision. "cost_bound": the bound. None: the first entry.
     resolution : points of the grid along each feature.
     parameters : values of the problem's parameters at the rows of X, as in `RobustDecider.decide`; the map is drawn
         at typical ones, see `RobustDecider.fit`.
@@ -133,53 +132,17 @@ def _held(X: Any, columns: list[int], parameters: Mapping[str, Array], labels: M
 def _paint(
     ax: Axes, first: Array, second: Array, decisions: Decisions, show: int | str | None, names: list[str]
 ) -> None:
-    z = decisions.z.reshape(len(decisions), -1)
-    chosen: int | str = ("largest" if z.shape[1] > 2 else 0) if show is None else show
-    chosen = names.index(chosen) if isinstance(chosen, str) and chosen in names else chosen
-    shape = len(second), len(first)
-    if chosen == "largest":
-        decided = np.asarray(np.isfinite(z).all(axis=1))
-        largest = np.where(decided, np.where(decided[:, None], z, 0.0).argmax(axis=1), -1)
-        _paint_classes(ax, first, second, largest.reshape(shape), names)
-        return
+    z, shape = decisions.z.reshape(len(decisions), -1), (len(second), len(first))
+    chosen: int | str = 0 if show is None else names.index(show) if show in names else show
     if chosen == "cost_bound":
         values, label = decisions.cost_bound, "cost bound"
     elif isinstance(chosen, int) and 0 <= chosen < z.shape[1]:
         values, label = z[:, chosen], plain(names[chosen])
     else:
-        raise ValueError(f'show must be "largest", "cost_bound" or one of {", ".join(names)}, got {show!r}.')
+        raise ValueError(f'show must be "cost_bound" or one of {", ".join(names)}, got {show!r}.')
     finite = np.where(np.isfinite(values), values, np.nan)
     mesh = ax.pcolormesh(first, second, finite.reshape(shape), cmap="cividis", shading="nearest", rasterized=True)
     ax.figure.colorbar(mesh, ax=ax, label=label)
-
-
-def _paint_classes(ax: Axes, first: Array, second: Array, classes: NDArray[np.int64], names: list[str]) -> None:
-    """Which entry is largest: the most frequent ones by name, the rest together in grey."""
-    from matplotlib.colors import ListedColormap
-    from matplotlib.patches import Patch
-
-    counts = np.bincount(classes[classes >= 0], minlength=len(names))
-    top = [int(k) for k in np.argsort(-counts, kind="stable")[: len(CYCLE) - 1] if counts[k]]
-    codes = np.full(classes.shape, len(top), dtype=float)
-    for code, k in enumerate(top):
-        codes[classes == k] = code
-    codes[classes < 0] = np.nan
-    colors = [*CYCLE[: len(top)], GREY]
-    ax.pcolormesh(
-        first,
-        second,
-        codes,
-        cmap=ListedColormap(colors),
-        vmin=-0.5,
-        vmax=len(top) + 0.5,
-        shading="nearest",
-        alpha=0.75,
-        rasterized=True,
-    )
-    handles = [Patch(color=color, alpha=0.75, label=plain(names[k])) for color, k in zip(colors, top, strict=False)]
-    if (codes == len(top)).any():
-        handles.append(Patch(color=GREY, alpha=0.75, label="another"))
-    ax.legend(handles=handles, title="largest", loc="best", fontsize=9, framealpha=0.8)
 
 
 def _column(X: Any, feature: int | str) -> int:

@@ -25,18 +25,10 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import has_fit_parameter
 
 from polyhedge._support.frames import select_columns
-from polyhedge._support.validation import Array, Indices, as_rows, check_count
+from polyhedge._support.validation import Array, as_rows, check_count
 from polyhedge.data import take_rows
 from polyhedge.data.splits import fold_of
 from polyhedge.predictors.recipes import Recipe
-
-
-class PredictionError(ValueError):
-    """The predictions of some rows, whose numbers are `rows`, are not finite."""
-
-    def __init__(self, message: str, rows: Indices) -> None:
-        super().__init__(message)
-        self.rows = rows
 
 
 class Predictor(Protocol):
@@ -227,13 +219,7 @@ def _check_prediction(values: Any, X: Any, n_outcomes: int, name: str) -> Array:
         raise ValueError(
             f"{name} must have shape (n_samples, n_outcomes) = ({n_samples}, {n_outcomes}), got {values.shape}."
         )
-    try:
-        return as_rows(values, name, n_outcomes)
-    except ValueError as error:
-        is_bad = ~np.isfinite(values).all(axis=1) if values.dtype.kind in "fiu" else np.zeros(0, dtype=bool)
-        if values.shape[1] != n_outcomes or not is_bad.any():
-            raise
-        raise PredictionError(str(error), np.flatnonzero(is_bad)) from error
+    return as_rows(values, name, n_outcomes)
 
 
 def takes_nan(predictor: Any) -> bool:

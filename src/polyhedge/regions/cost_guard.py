@@ -25,9 +25,16 @@ from polyhedge.decisions import Decisions
 from polyhedge.predictors.regressor import Predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.feasible_set import compile_feasible_program
-from polyhedge.regions.family import DEFAULT_WORK, RegionFamily, Regions, Work
+from polyhedge.regions.family import (
+    DEFAULT_WORK,
+    DevelopedPolicy,
+    PlannedDecisions,
+    Policy,
+    RegionFamily,
+    Regions,
+    Work,
+)
 from polyhedge.regions.learned_set import LearnedSet, SetPolicy
-from polyhedge.regions.policy import DevelopedPolicy, PlannedDecisions, Policy
 from polyhedge.robust.threads import one_blas_thread
 from polyhedge.sets import Polyhedron, Region, Shape
 from polyhedge.solvers.linear import recession_direction

@@ -19,8 +19,7 @@ from polyhedge.learners import Spread
 from polyhedge.predictors.regressor import Predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.layout import by_row
-from polyhedge.regions.family import DEFAULT_WORK, RegionFamily, Regions, Work
-from polyhedge.regions.policy import PlannedDecisions, Policy
+from polyhedge.regions.family import DEFAULT_WORK, PlannedDecisions, Policy, RegionFamily, Regions, Work
 from polyhedge.robust import decide
 from polyhedge.robust.routes import Cache, is_closed_form
 from polyhedge.robust.threads import in_order

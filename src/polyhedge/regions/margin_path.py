@@ -31,8 +31,7 @@ from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.decisions import Decisions, all_optimal, joined
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions.cost_guard import CostGuard, CostRegion, facets_of_decision, region_of_facets
-from polyhedge.regions.family import DEFAULT_WORK, Regions, Work
-from polyhedge.regions.policy import DevelopedPolicy, PlannedDecisions
+from polyhedge.regions.family import DEFAULT_WORK, DevelopedPolicy, PlannedDecisions, Regions, Work
 from polyhedge.sets import Polyhedron, Region
 from polyhedge.solvers.program import Status
 

@@ -7,7 +7,6 @@ results. All text passes `say`, so that nothing in a file or a table can command
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import json
 import logging
@@ -146,14 +145,6 @@ def _options(
 def _show_warning(message: Warning | str, *where: Any, **more: Any) -> None:
     """A warning in one line, without the place in the code that nobody asked for."""
     say(f"warning: {' '.join(str(message).split())}", err=True)
-
-
-def can_draw() -> bool:
-    """Whether matplotlib is there; if not, say on stderr how to get it."""
-    is_installed = importlib.util.find_spec("matplotlib") is not None
-    if not is_installed:
-        say("No pictures: matplotlib is not installed. Get it with: pip install 'polyhedge[plot]'", err=True)
-    return is_installed
 
 
 # Commands and pages of other packages

@@ -152,13 +152,13 @@ def fit(
         sources_of,
         table_rows,
     )
-    from polyhedge.calibration.labels import with_values
     from polyhedge.calibration.named import calibrator_named
     from polyhedge.data import TimeSplit
     from polyhedge.diagnostics import DiagnosticWarning
     from polyhedge.estimator import RobustDecider
     from polyhedge.io.fit_record import FitRecord
     from polyhedge.predictors.columns import choose_columns
+    from polyhedge.rows import with_values
 
     if time_column is None and (starts is not None or gap != "0"):
         name = "--gap" if starts is None else "--starts"

@@ -282,8 +282,8 @@ def backtest(
     Example: polyhedge backtest model.polyhedge history.csv --every 1M --time-column date
     """
     from polyhedge.app.cli.fit import outcome_frame
-    from polyhedge.calibration.labels import with_values
     from polyhedge.monitoring.backtest import backtest as replay, in_days
+    from polyhedge.rows import with_values
 
     page = None if out is None else check_writable(out)
     decider, record = options.model_and_record(model)

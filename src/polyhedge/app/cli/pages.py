@@ -123,7 +123,7 @@ def plot(
     out: Annotated[Path, typer.Option(help="Picture to write: a .png, .svg or .pdf file.")],
     features: Annotated[str, typer.Option(help="Two feature columns of a map, separated by a comma.")] = "",
     show: Annotated[
-        str, typer.Option(help="Colour of a map: a decision's name, largest or cost_bound; a choice by default.")
+        str, typer.Option(help="Colour of a map: a decision's name or cost_bound; the first decision by default.")
     ] = "",
     pair: Annotated[str, typer.Option(help="Two outcomes of a set, separated by a comma; all pairs by default.")] = "",
     options: ModelTableOptions,

@@ -189,8 +189,8 @@ def evaluate(
 
     Example: polyhedge evaluate model.polyhedge fresh.csv --by season
     """
-    from polyhedge.calibration.labels import read_from
     from polyhedge.predictors.columns import text_of
+    from polyhedge.rows import read_from
 
     decider, record, table, rows = options.rows(model, data)
     categories = None if by is None else text_of(table.column(by))[rows.numbers]

@@ -34,7 +34,6 @@ from polyhedge.app.report.page import (
 )
 from polyhedge.app.report.pictures import bound_picture, curve_blocks, set_pictures
 from polyhedge.app.rows import TableRows
-from polyhedge.calibration.labels import as_values
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.diagnostics import DiagnosticWarning, diagnostics_of_size, is_about
 from polyhedge.estimator import RobustDecider
@@ -42,7 +41,7 @@ from polyhedge.evaluation import Evaluation, RowMeasures, estimate
 from polyhedge.model import held_in_words, promise_of, summary_lines
 from polyhedge.problems.layout import by_row, parameter_rows
 from polyhedge.problems.written import formulas_by_name, units_text
-from polyhedge.rows import n_rows_of
+from polyhedge.rows import as_values, n_rows_of
 
 _PACKAGES = ("polyhedge", "numpy", "scipy", "scikit-learn", "cvxpy", "highspy", "clarabel")
 # Two lines of names.

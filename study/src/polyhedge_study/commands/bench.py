@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from polyhedge.app.cli.app import can_draw, say
+from polyhedge.app.cli.app import say
+from polyhedge_study.commands.common import can_draw
 
 if TYPE_CHECKING:
     from polyhedge_study.grid import Grid

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import textwrap
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from polyhedge.app.cli.app import can_draw, say
+from polyhedge.app.cli.app import say
 
 if TYPE_CHECKING:
     from polyhedge_study.jobs import Progress, Workers
@@ -21,6 +22,14 @@ __all__ = ["Cluster", "NumberOfWorkers", "Out", "drawn", "progress_bar", "say_pa
 Out = Annotated[Path, typer.Option(file_okay=False, help="Folder for the results; made if it is missing.")]
 NumberOfWorkers = Annotated[int, typer.Option(min=0, help="Processes on this machine; 0 for one a core.")]
 Cluster = Annotated[str, typer.Option(help="Address of a Dask scheduler that takes the place of processes.")]
+
+
+def can_draw() -> bool:
+    """Whether matplotlib is there; if not, say on stderr how to get it."""
+    is_installed = importlib.util.find_spec("matplotlib") is not None
+    if not is_installed:
+        say("No pictures: matplotlib is not installed. Get it with: pip install 'polyhedge[plot]'", err=True)
+    return is_installed
 
 
 def drawn(stem: Path, draw: Callable[[list[Path]], None]) -> list[Path]:

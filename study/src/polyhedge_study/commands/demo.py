@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from polyhedge.app.cli.app import can_draw, say
+from polyhedge.app.cli.app import say
+from polyhedge_study.commands.common import can_draw
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -8,11 +8,12 @@ from typing import Annotated
 
 import typer
 
-from polyhedge.app.cli.app import can_draw, say
+from polyhedge.app.cli.app import say
 from polyhedge_study.commands.common import (
     Cluster,
     NumberOfWorkers,
     Out,
+    can_draw,
     drawn,
     progress_bar,
     say_paragraph,
