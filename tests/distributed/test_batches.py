@@ -134,17 +134,6 @@ def test_all_tables_of_decisions_have_the_same_columns(
     assert frame[told].notna().all(axis=None)
 
 
-def test_a_context_without_a_decision_says_why(data: Any) -> None:
-    problem = ph.problems.newsvendor(0.3, 0.7, 2)  # demands are known to be nonnegative
-    Y = data[1]
-    decider = ph.RobustDecider(problem, "precomputed", learner=ph.learners.OneSidedBox(), random_state=0)
-    decider.fit(pd.DataFrame(np.abs(Y), columns=["a", "b"]), np.abs(Y))
-    found = decide_rows(decider.model_, pd.DataFrame({"a": [1.0, -1e6], "b": [1.0, -1e6]}))
-    assert found["status"].tolist() == ["optimal", "empty set"]
-    assert "known support of the outcome" in found["note"][1]
-    assert list(found.columns)[:2] == ["order_a", "order_b"]
-
-
 def test_a_predictor_fitted_on_an_array_takes_the_columns_in_their_order(decider: ph.RobustDecider, data: Any) -> None:
     X = data[0].to_numpy()
     unnamed = ph.RobustDecider(decider.problem, learner=ph.learners.OneSidedBox(), random_state=0).fit(X, data[1])

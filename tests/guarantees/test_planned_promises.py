@@ -6,15 +6,13 @@ the seeds are fixed, so a run is deterministic.
 
 from __future__ import annotations
 
-import cvxpy as cp
 import numpy as np
-import pandas as pd
 import pytest
 from scipy import stats
 from sklearn.linear_model import LinearRegression
 
 import polyhedge as ph
-from polyhedge.calibration import conformal_radius, conformal_rank
+from polyhedge.calibration import conformal_radius
 
 FALSE_ALARM = 0.001
 REPETITIONS = 300
@@ -123,51 +121,3 @@ def test_calibration_rows_of_their_own_choose_nothing():
     assert (one.decide(X).cost_bound == policy.v + one.radius_).all()
     radius, order = one.radius_, np.random.default_rng(0).permutation(parts["calibrate"])
     assert two.radius_ != radius == one.recalibrate(X[order], Y[order]).radius_
-
-
-@pytest.fixture(scope="module")
-def three_shares():
-    """Decisions beyond a segment: every row has a program, or a walk over its corners."""
-    X, Y = ph.data.make_synthetic(70, rng=np.random.default_rng(9), n_outcomes=3)
-    names = [f"x{j}" for j in range(X.shape[1])]
-    frame = pd.DataFrame(X, columns=names)
-    problem = ph.problems.simplex_linear([-0.08, 0.0, 0.0])
-    return ph.RobustDecider(problem, LinearRegression(), alpha=0.2, random_state=0).fit(frame, Y), frame
-
-
-def test_plans_do_not_depend_on_workers_order_or_batch(three_shares):
-    decider, frame = three_shares
-    whole = decider.decide(frame, n_jobs=1)
-    order = np.random.default_rng(0).permutation(len(frame))
-    for found, at in (
-        (decider.decide(frame, n_jobs=2), np.arange(len(frame))),
-        (decider.decide(frame.iloc[order], n_jobs=2), order),
-        (decider.decide(frame.iloc[order[:7]]), order[:7]),
-    ):
-        assert (found.flat == whole.flat[at]).all()
-        assert (found.cost_bound == whole.cost_bound[at]).all()
-
-
-@pytest.mark.slow
-def test_rows_with_parameters_of_their_own_keep_the_promise_of_a_cost():
-    rng = np.random.default_rng(10)
-    z, fee = cp.Variable(2, nonneg=True, name="share"), cp.Parameter(name="fee")
-    problem = ph.DecisionProblem(
-        decision=z, cost=lambda z, u: u @ z + fee * z[0], constraints=[cp.sum(z) == 1], n_outcomes=2
-    )
-    X, Y = rows(120, rng)
-    fees = rng.uniform(-3, 3, len(X))
-    decider = ph.RobustDecider(problem, LinearRegression(), guarantee="cost", alpha=0.2, random_state=0)
-    decider.fit(X, Y, parameters={"fee": fees})
-    found = decider.decide(X, parameters={"fee": fees})
-    calibrated = np.concatenate([decider.split_.learn, decider.split_.calibrate])[-decider.n_calibrate_ :]
-    costs = (Y * found.flat).sum(axis=1) + fees * found.flat[:, 0]
-    assert (costs <= found.cost_bound)[calibrated].sum() == conformal_rank(len(calibrated), 0.2)
-    dear, cheap = (decider.decide(X, parameters={"fee": fee}).flat[:, 0].mean() for fee in (3.0, -3.0))
-    assert dear < cheap
-    order = rng.permutation(len(X))
-    again = decider.decide(X[order], parameters={"fee": fees[order]})
-    assert (again.flat == found.flat[order]).all()
-    assert (again.cost_bound == found.cost_bound[order]).all()
-    with pytest.raises(ValueError, match="fee"):
-        decider.decide(X)

@@ -177,20 +177,6 @@ def test_the_scenario_set_attains_its_bound_and_covers_the_rank(name):
     assert result.set.is_bounded
 
 
-@pytest.mark.parametrize(
-    "name", ["segment, linear", "fixed directions", pytest.param("simplex, d=3", marks=pytest.mark.slow)]
-)
-def test_no_learner_comes_below_the_certified_bound(name):
-    d, make = PROBLEMS[name]
-    problem, (residuals, centers) = make(), draw(12, d, 8)
-    samples = Samples(residuals, centers, problem, 0.2)
-    bound = lower_bound(samples).lower
-    for n_facets in (d + 1, 2 * d):
-        result = Descent(n_facets=n_facets, n_steps=20).learn(samples, random_state=0)
-        assert result.objective >= bound - 1e-7
-        assert decide(problem, result.set, 0.0, centers).cost_bound.mean() >= bound - 1e-7
-
-
 @pytest.mark.parametrize("curvature", [0.0, 0.08])
 def test_closed_form_costs_and_gradients_equal_the_solver_s(curvature):
     problem, centers = ph.problems.simplex_quadratic([-0.08, 0.0], curvature), draw(40, 2, 0)[1]

@@ -38,21 +38,6 @@ def test_supports_of_moving_facets_are_those_of_a_solver(d):
         np.testing.assert_allclose(found.multipliers, known.multipliers, atol=1e-7)
 
 
-def test_a_solver_is_hardly_asked_for_supports_of_moving_facets(monkeypatch):
-    asked = []
-
-    def counted(form, directions):
-        asked.append(len(directions))
-        return maximise(form, directions)
-
-    monkeypatch.setattr(warm_starts, "maximise", counted)
-    rng = np.random.default_rng(0)
-    supports = SharpVertices(rng.normal(size=(16, 4)))
-    for W, q in moving(4, 12, rng, n_steps=30):
-        supports(W, q)
-    assert len(asked) <= 3
-
-
 def test_ties_and_sets_without_end_are_the_solver_s():
     box, directions = np.vstack([np.eye(2), -np.eye(2)]), np.array([[1.0, 0.0], [1.0, 1.0]])
     supports = SharpVertices(directions)

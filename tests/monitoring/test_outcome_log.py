@@ -140,16 +140,6 @@ def test_two_processes_at_once_lose_and_double_nothing(tmp_path: Path, decider: 
     assert sorted(keys) == sorted(f"row {i}" for i in range(N))
 
 
-def test_log_says_what_update_in_memory_says(tmp_path: Path, decider: ph.RobustDecider) -> None:
-    feed(tmp_path / "log.db", decider)
-    model, found = OutcomeLog(tmp_path / "log.db", decider.model_).replay()
-    twin = ph.RobustDecider(decider.problem, "precomputed")
-    twin.model_ = decider.model_
-    told = twin.update(np.zeros((N, 2)), ROWS)
-    assert model.radii.radius == twin.radius_
-    assert found.missed.tolist() == told.missed.tolist()
-
-
 def test_log_of_another_calibration_is_refused(tmp_path: Path, decider: ph.RobustDecider) -> None:
     feed(tmp_path / "log.db", decider)
     other = ph.RobustDecider(decider.problem, "precomputed", calibration=Online(), learner=decider.learner)

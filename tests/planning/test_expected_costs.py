@@ -70,6 +70,13 @@ def test_expected_cost_is_the_mean_over_the_residuals_around_the_prediction(guar
         assert decided.expected_cost[i] == pytest.approx(decider.problem_.evaluate(own, outcomes, values).mean())
 
 
+def test_files_keep_what_decisions_are_expected_to_cost(guarded, tmp_path):
+    decider, X, more = guarded
+    decider.save(tmp_path / "model.polyhedge")
+    loaded = ph.load(tmp_path / "model.polyhedge").decide(X, **more)
+    np.testing.assert_array_equal(loaded.expected_cost, decider.decide(X, **more).expected_cost)
+
+
 def test_scenarios_of_rows_are_predictions_with_residuals_and_plan_the_expected_cost() -> None:
     """The frame that a model of one's own takes: the mean cost over it is what the policy expects."""
     rng = np.random.default_rng(0)

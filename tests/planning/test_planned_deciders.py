@@ -18,7 +18,6 @@ from polyhedge.app.report import facets as words, model_report
 from polyhedge.calibration import conformal_radius, conformal_rank
 from polyhedge.evaluation import measure_rows
 from polyhedge.fitting import guarantee_in_force
-from polyhedge.model import promise_of
 from polyhedge.planning import PolicyReport, ScenarioPolicy
 from polyhedge.planning.costs import PlanningProblem
 from polyhedge.planning.policies import Rule, fit_planner
@@ -227,20 +226,6 @@ def test_what_has_no_meaning_for_one_decision_names_the_guarantee_that_gives_it(
     decider, X, Y = fitted
     with pytest.raises((ValueError, AttributeError), match='guarantee="outcome"'):
         ask(decider, X[:20], Y[:20])
-
-
-def test_page_and_words_of_a_policy_speak_of_the_decision_and_of_no_set(fitted):
-    decider, X, Y = fitted
-    for rows in ((), (X[:40], Y[:40])):
-        page = model_report(decider, *rows)
-        assert "inside the set" not in page
-        assert "inside their set" not in page
-        assert "shaped the set" not in page
-        assert "the shape stays" not in page
-        assert f"{decider.n_calibrate_} calibration rows that did nothing else" in page
-        assert "scored bound" in page
-    assert words.policy_in_words(decider)[0] == decider.policy_.why()
-    assert any("worst case over the region" in one for one in promise_of(decider.model_))
 
 
 def test_region_of_a_guard_holds_the_outcomes_that_cost_at_most_the_bound(fitted):

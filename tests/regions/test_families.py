@@ -124,7 +124,7 @@ NEW = X[100:106]
 PREDICTOR = as_predictor(None, 2).fit(X[:40], Y[:40])
 SHAPE = ph.Polyhedron([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]], -np.array([0.4, 0.3, 2.0, 2.0]))
 PROBLEM = ph.problems.simplex_linear([-0.08, 0.0])
-SPREAD = ph.learners.Spread.fit(X[:40], Y[:40], np.exp(X[:40, 0]), min_leaf=10, seed=0)
+SPREAD = replace(ph.learners.Spread.fit(X[:40], Y[:40], np.exp(X[:40, 0]), min_leaf=10, seed=0), power=0.5)
 DEVELOPED = DevelopmentRows(X[:40], PREDICTOR.predict(X[:40]), Y[:40], np.zeros((40, 0)), np.arange(40) // 8)
 SETS = LearnedSet(PROBLEM, PREDICTOR, SHAPE, SPREAD)
 EVEN = CostGuard(PROBLEM, PREDICTOR, Even())

@@ -5,60 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from test_lying_solvers import LIES, lying
 
-import polyhedge as ph
 from polyhedge.solvers import solve as solving
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import Cone, ConicProgram, Scaling, Solution, Status
 from polyhedge.solvers.solve import solve_mixed_integer
 from polyhedge.solvers.verify import Verifier, nothing_known
-
-S, CENTER = np.array([0.40146563960843423, 0.7979616523568944]), np.array([0.5732418255290075, 1.6465357605105235])
-W = np.array(
-    [
-        [0.3029408751828832, 0.40193020972671334],
-        [-2.1902465534649367, -0.41284778047722304],
-        [1.0, 0.0],
-        [0.0, 1.0],
-        [-1.0, 0.0],
-        [0.0, -1.0],
-    ]
-)
-B = -np.array(
-    [
-        0.5146355287952197,
-        0.6937389377313835,
-        0.5742409518044904,
-        0.3491710061259333,
-        1.1661115018848431,
-        1.3915105925399305,
-    ]
-)
-
-
-@pytest.mark.parametrize("options", [{}, {"mip_allow_restart": True}], ids=["as ever", "with restarts"])
-@pytest.mark.parametrize("k", [1.0, 100.0])
-def test_an_optimum_that_a_restart_of_highs_loses_is_found(k: float, options: dict[str, Any]) -> None:
-    """HiGHS 1.15.1 told a lower bound 9 % too high: with restarts, the point that is known shows it."""
-    own, under = np.array([0.41677639879166684, 0.25980646586061834]), np.array([2.5696085553130414, 4.621189513301539])
-    z, w = cp.Variable(2, integer=True), cp.Variable()
-    problem = ph.DecisionProblem(
-        decision=z,
-        cost=lambda z, u: k * (z @ (u / 4096) + own @ z + under @ cp.pos(S - z) + 2 * w),
-        constraints=[z >= 0, z <= 4, cp.sum(z) <= 3 + S[0], w >= 0, cp.sum(z) >= 1.5 - w],
-        n_outcomes=2,
-        outcome_support=lambda u: [u >= 0],
-        uncertain_constraints=lambda z, u: [cp.sum(z) >= 0.3 * cp.sum(u / 4096) - 1 - S[0] * 0.1],
-    )
-    with ph.Solver(highs=options).in_force():
-        found = ph.robust.decide(problem, ph.Polyhedron(W / 4096, B), 0.10045358889688606, CENTER[None] * 4096)
-    assert found.status[0] is Status.OPTIMAL
-    assert found.cost_bound[0] / k == pytest.approx(4.020679586416012, rel=1e-6)
 
 
 def knapsack(c: np.ndarray, total: float, most: float = 2.0) -> ConicProgram:
