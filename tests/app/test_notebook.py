@@ -228,12 +228,3 @@ def test_nothing_prints_a_wall_of_numbers(worked):
         assert len(shown) < 300, name
         assert "\n" not in shown, name
         assert "array(" not in shown, name
-
-
-def test_notebooks_show_groups_and_what_came_of_bounds(worked):
-    page = worked["evaluation"]._repr_html_()
-    assert "By group, with intervals that hold for all of them at once:" in page
-    for group in worked["evaluation"].groups:
-        assert f"<th>{group.label}</th>" in page
-        assert f"<td>{group.coverage.low:.4g}</td>" in page
-    assert str(worked["followed"].coverage) in worked["followed"]._repr_html_()

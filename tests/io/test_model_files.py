@@ -29,7 +29,6 @@ from sklearn.svm import SVR
 
 import polyhedge as ph
 from polyhedge.io.archive import MAX_BYTES, pack, unpack
-from polyhedge.problems import problem_from_data, problem_to_data
 from polyhedge_study.baselines.union_of_balls import UnionOfBalls
 from polyhedge_study.feature_ridge import FeatureRidge
 from shared import Given, codes, save_trusting
@@ -138,18 +137,6 @@ def test_every_kind_of_problem_decides_the_same_after_loading(name, path):
     decider = fitted(PROBLEMS[name]())
     decider.save(path)
     assert_same(decider, ph.load(path), Y[:6] * 0.8, Y)
-
-
-def test_a_stored_problem_answers_like_the_written_one_beyond_its_decisions():
-    problem = PROBLEMS["matrix decision"]()
-    twin = problem_from_data(problem_to_data(problem))
-    z, u = np.random.default_rng(0).random((5, 4)), np.random.default_rng(1).normal(size=(5, 2))
-    assert np.array_equal(problem.evaluate(z, u), twin.evaluate(z, u))
-    assert (twin.decision_names, twin.outcome_names) == (problem.decision_names, problem.outcome_names)
-    assert twin.decision_names[:2] == ("flow_1_1", "flow_1_2")
-    assert str(twin.expression(twin.decision, cp.Constant([1.0, 2.0]))) == str(
-        problem.expression(problem.decision, cp.Constant([1.0, 2.0]))
-    )
 
 
 PREDICTORS = {

@@ -17,7 +17,6 @@ from polyhedge.learners.auto import _CrossFit, half_way
 from polyhedge.learners.spread import cross_validated
 from polyhedge.robust import decide
 from polyhedge_study.feature_ridge import FeatureRidge
-from polyhedge_study.tasks import synthetic_task
 from shared import codes
 
 Z = cp.Variable(2, nonneg=True)
@@ -239,18 +238,6 @@ def test_the_support_of_a_blend_is_the_mean_of_both_along_their_facets():
     both = np.array([shape.support(directions, 0.0) for shape in shapes])
     assert (blend.support(directions, 0.0) >= both.mean(axis=0) - 1e-8).all()
     assert half_way(shapes[0], shapes[0]).support(directions, 0.0) == pytest.approx(both[0], abs=1e-8)
-
-
-@pytest.mark.slow
-def test_a_clear_lead_on_the_first_fold_ends_the_selection():
-    task = synthetic_task(0, "newsvendor", n_outcomes=4, sizes=(300, 200, 10, 10))
-    predictor = task.predictor.fit(*task.rows("train"))
-    X, Y = task.rows("learn")
-    centers = predictor.predict(X)
-    result = Auto().learn(Samples(Y - centers, centers, task.problem, 0.1), 0)
-    assert result.detail.startswith("chose smooth descent: ")
-    assert "+ one-sided box" not in result.detail
-    assert result.set.n_facets == 32
 
 
 # --- many rows --------------------------------------------------------------------------------------------

@@ -116,11 +116,3 @@ def test_descent_works_on_every_kind_of_problem(name, problem):
     result = Descent(n_steps=2, max_contexts=2).learn(Samples(residuals, centers, problem, 0.2), random_state=0)
     assert np.isfinite(result.objective)
     assert result.set.is_bounded
-
-
-def test_descent_learns_in_higher_dimension_and_beats_the_box():
-    residuals, centers = learning_data(n=80, d=6)
-    problem = ph.problems.simplex_linear(np.zeros(6))
-    objective = Samples(residuals, centers, problem, 0.1)
-    result = Descent(n_steps=25).learn(Samples(residuals, centers, problem, 0.1), random_state=0)
-    assert result.objective < objective.value(axis_box(objective))

@@ -5,7 +5,6 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from sklearn.ensemble import RandomForestRegressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.neighbors import KNeighborsRegressor
 
@@ -84,16 +83,6 @@ def test_few_training_rows_leave_the_scales_to_the_learning_rows(data):
     split = {**SPLIT, "train": np.arange(8)}
     decider = ph.RobustDecider(PROBLEM, FeatureRidge(), learner=OneSidedBox()).fit(X, Y, **split)
     assert decider.n_calibrate_ == 50
-
-
-def test_far_facets_do_not_bind_for_a_flexible_predictor():
-    X, Y = ph.data.make_synthetic(4_000, rng=np.random.default_rng(1))
-    forest = RandomForestRegressor(20, random_state=0)
-    decider = ph.RobustDecider(PROBLEM, forest, learner=OneSidedBox(), random_state=0).fit(X[:1000], Y[:1000])
-    residuals = Y[1000:] - decider.predictor_.predict(X[1000:])
-    half_open = ph.Polyhedron(decider.set_.W[:2], decider.set_.b[:2])
-    inside, inside_open = (shape.contains(residuals, decider.radius_) for shape in (decider.set_, half_open))
-    assert (inside != inside_open).mean() < 0.001
 
 
 def test_true_means_standard_deviations_and_false_equal_scales(data):

@@ -86,14 +86,3 @@ def test_of_many_constraints_the_rest_is_counted():
     )
     assert repr(problem).count("sum(z) == 1") == 11
     assert "; 288 more>" in repr(problem)
-
-
-def test_a_model_in_an_mps_file_is_shown_without_what_compiling_needs(tmp_path):
-    path = tmp_path / "blend.mps"
-    rows = "NAME blend\nROWS\n N  obj\n G  demand\n L  cap\nCOLUMNS\n    gas  obj  3.0  demand 1.0\n    gas  cap  1.0\n"
-    path.write_text(f"{rows}    oil  obj  5.0  demand 1.0\nRHS\n    RHS demand 10.0  cap 8.0\nENDATA\n")
-    shown = repr(ph.problems.from_mps(path, uncertain=["gas", "demand"]))
-    assert shown == (
-        "<blend: minimise over z (2) the cost [0, 5] @ z + u[[0]] * z[[0]] subject to 0 <= z; [[1, 0]] @ z <= 8; "
-        "u[1] <= [1, 1] @ z>"
-    )

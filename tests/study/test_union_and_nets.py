@@ -259,20 +259,3 @@ def test_the_volume_of_a_net_is_that_of_a_cube_or_a_fine_grid():
     half = float(net.support(np.vstack([np.eye(2), -np.eye(2)]), radius).max())
     inside = net.contains(grid_points(half, 801), radius).sum()
     assert net.volume(radius) == pytest.approx(inside * (2 * half / 800) ** 2, rel=5e-3)
-
-
-def test_what_is_said_of_one_context_stays_with_it():
-    """The middle set is empty where outcomes are known to be positive; the others have nothing to say."""
-    z = cp.Variable(3, nonneg=True)
-    problem = DecisionProblem(
-        decision=z,
-        cost=lambda z, u: u @ z,
-        constraints=[cp.sum(z) == 1],
-        n_outcomes=3,
-        outcome_support=lambda u: [u >= 0],
-    )
-    centers = np.array([[1.0, 1.0, 2.0], [-9.0, -9.0, -9.0], [2.0, 1.0, 1.0]])
-    found = decide_each(problem, lambda V: V, lambda i: (Ball(3, norm=np.inf), 0.5), centers)
-    assert [str(status).partition(":")[0] for status in found.status] == ["optimal", "empty set", "optimal"]
-    assert [bool(text) for text in found.detail] == [False, True, False]
-    assert "outcome_support" in found[1].detail
