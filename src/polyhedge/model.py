@@ -519,10 +519,13 @@ def guarantee_of(model: Model) -> str:
     """Which guarantee is in force and why, and what the other one needs."""
     problem, names = model.problem, ", ".join(parameter.name for parameter in model.problem.parameters)
     together = f"{names} to be exchangeable together with features and outcomes, as what past decisions left is not"
-    why, other = "by its learner", 'guarantee="cost" has lower bounds as a rule, for the returned decision alone'
+    why, other = (
+        "by its learner",
+        'guarantee="cost" has lower bounds as a rule; those of other decisions may be infinite',
+    )
     if model.guarantee == "cost":
         why = "the default, with the lowest bounds as a rule"
-        other = 'guarantee="outcome" bounds the cost of every other decision as well, higher as a rule'
+        other = 'guarantee="outcome" has higher bounds as a rule; those of other decisions are finite more often'
         if names:
             other = f'It needs {together}; guarantee="outcome" does not'
     elif names:

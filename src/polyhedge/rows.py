@@ -19,7 +19,7 @@ from polyhedge._support.frames import (
     refuse_rows_elsewhere,
 )
 from polyhedge._support.stored import stored
-from polyhedge._support.validation import Array, Indices, Mask, as_finite, numbers_of
+from polyhedge._support.validation import Array, Indices, Mask, numbers_of
 from polyhedge.data.splits import take_rows
 
 
@@ -108,9 +108,9 @@ def check_features(X: Any, *, may_be_missing: bool) -> None:
     """Raise if there are no rows, or if a number is infinite, or missing where the predictor takes no gaps."""
     if n_rows_of(X) == 0:
         raise ValueError("X has no rows. Bring at least one.")
-    numbers = numbers_of(X)
-    if numbers is not None:
-        as_finite(np.where(np.isnan(numbers), 0.0, numbers) if may_be_missing else numbers, "X", ndim=2)
+    if bad := unusable_numbers(X, may_be_missing=may_be_missing):
+        first = "the first is row {} ({})".format(*next(iter(bad.items())))
+        raise ValueError(f"X must be finite, got {len(bad)} row(s) that are not, {first}. Drop or impute these rows.")
 
 
 def unusable_numbers(features: Any, *, may_be_missing: bool) -> dict[int, str]:

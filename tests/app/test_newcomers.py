@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -63,6 +64,25 @@ def test_a_feature_may_have_the_name_of_an_outcome(feature: pd.Series) -> None:
 def test_predictions_may_have_the_names_of_outcomes() -> None:
     decider(predictor="precomputed").fit(Y, Y + 1)
     decider(predictor=lambda rows: rows[NAMES].to_numpy()).fit(Y, Y)
+
+
+def test_rows_of_text_among_numbers_are_named_by_the_index_of_the_frame() -> None:
+    wrong = X.assign(booked=[f"{i}.5 pcs" for i in range(len(X))]).set_axis([f"r{i}" for i in range(len(X))])
+    with pytest.raises(ValueError, match=r"Column 'booked' of X must hold numbers.*row r(\d+) \('") as error:
+        decider(predictor="linear").fit(wrong, Y.set_axis(wrong.index))
+    row, text = re.search(r"row (r\d+) \('(.*?)'\)", str(error.value)).groups()  # type: ignore[union-attr]
+    assert wrong.booked[row] == text
+
+
+def test_an_infinite_feature_is_named_with_its_row() -> None:
+    wrong = X.assign(booked=X.booked.where(X.index != 7, np.inf))
+    with pytest.raises(ValueError, match=r"got 1 row\(s\) .* the first is row 7 \(not finite: booked\)"):
+        decider(predictor="linear").fit(wrong, Y)
+
+
+def test_an_unknown_predictor_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r"one of smooth-ridge, .*, linear, or None, got 'forrest'"):
+        decider(predictor="forrest").fit(X, Y)
 
 
 def test_one_column_for_two_outcomes_is_refused_by_columns() -> None:

@@ -143,7 +143,7 @@ def test_text_in_a_number_column_is_an_error_with_row_numbers() -> None:
     with pytest.raises(ValueError, match=r"row 5 \('inf'\)"):
         outcomes_of(table, ["y"])
     units = table_of(a=[f"{i}.5 kW" for i in range(60)], y=list(range(60)))
-    with pytest.raises(ValueError, match=r"row 1 \('0.5 kW'\).*Correct them \(no units\)"):
+    with pytest.raises(ValueError, match=r"row 1 \('0.5 kW'\).*Correct them \(no units\), write dates"):
         choose_columns(units, ["y"])
     schema, _ = choose_columns(table, ["y"], features=["a"], categorical=["a"])
     assert schema.features[0].levels == ("1", "12 kW", "2", "4", "abc")
@@ -193,6 +193,11 @@ def test_new_rows_say_why_they_cannot_be_used_and_what_is_odd() -> None:
     assert X["c"].tolist() == ["x", "y", "x", "new"]
     with pytest.raises(ValueError, match="no column 'b', 'c'"):
         features_of(table_of(a=["1"]), schema)
+
+
+def test_a_history_needs_rows() -> None:
+    with pytest.raises(ValueError, match="has a header and no rows"):
+        choose_columns(table_of(a=[], y=[]), ["y"])
 
 
 def test_times_are_read_as_numbers_or_iso_dates() -> None:

@@ -127,7 +127,11 @@ def test_rows_without_a_decision_are_reported_and_keep_their_place():
 
 
 ERRORS = {
-    "NaN in X": (lambda X, Y: (np.where(X > 2, np.nan, X), Y), {}, "X must be finite, got .* NaN or infinite"),
+    "NaN in X": (
+        lambda X, Y: (np.where(X > 2, np.nan, X), Y),
+        {},
+        r"X must be finite, got .* the first is row \d+ \(missing",
+    ),
     "NaN in Y": (lambda X, Y: (X, np.where(Y > 2, np.nan, Y)), {}, "Y must be finite"),
     "one column too many": (lambda X, Y: (X, np.c_[Y, Y[:, 0]]), {}, r"Y must have 2 column\(s\).*got 3"),
     "fewer rows": (lambda X, Y: (X, Y[:-1]), {}, "same number of rows, got 400 and 399"),

@@ -129,7 +129,7 @@ def test_what_a_decider_has_no_name_for_says_what_to_call():
 def test_an_outcome_that_is_no_number_is_quoted():
     wrong = Y.astype(object)
     wrong[3, 1] = "many"
-    with pytest.raises(ValueError, match=r"Y must be numeric: .*'many'\. Encode text first"):
+    with pytest.raises(ValueError, match=r"Y must be numeric: .*'many' at index \(3, 1\)\. Correct it"):
         decider().fit(X, wrong)
 
 

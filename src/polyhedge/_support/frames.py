@@ -231,7 +231,7 @@ def refuse_outcomes(X: Any, names: Sequence[str], outcomes: Sequence[Any]) -> No
 
     Yesterday's price under the name of today's is a feature like others. `outcomes` has the values of each name.
     """
-    if not hasattr(X, "iloc") or names_of(X) is None:
+    if not hasattr(X, "columns") or names_of(X) is None:
         return
 
     def holds(column: Any, values: Any) -> bool:

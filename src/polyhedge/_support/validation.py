@@ -20,7 +20,10 @@ def as_finite(values: ArrayLike, name: str, *, ndim: int) -> Array:
             raise TypeError("Complex data not supported" if array.dtype.kind == "c" else "these are times")
         array = np.asarray(array, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be numeric: {error}. Encode text first.") from error
+        text = str(error).rpartition(": ")[2]
+        places = [i for i, value in np.ndenumerate(np.asarray(values, dtype=object)) if repr(str(value)) == text]
+        where = f" at index {places[0]}" if places else ""
+        raise ValueError(f"{name} must be numeric: {error}{where}. Correct it, or encode text as numbers.") from error
     if array.ndim != ndim:
         raise ValueError(f"{name} must have {ndim} dimension(s), got shape {array.shape}.")
     bad = int(array.size - np.isfinite(array).sum())

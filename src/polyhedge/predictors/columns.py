@@ -153,6 +153,8 @@ def choose_columns(
     if not outcomes:
         raise ValueError("Name at least one outcome column with --outcomes.")
     table.check_columns([*outcomes, *(features or ()), *categorical])
+    if not len(table):
+        raise ValueError(f"{table.source} has a header and no rows. Bring rows with features and outcomes.")
     both = [name for name in outcomes if name in (features or ())]
     if both:
         raise ValueError(f"Column {both[0]!r} cannot be an outcome and a feature. Take it out of one of them.")
@@ -344,12 +346,15 @@ def _numbers(table: Table, name: str) -> Array:
 def _complaint(table: Table, name: str, raw: Any, is_text: Mask) -> str:
     """What a user needs to find text among numbers: the rows, the text, and the ways out."""
     rows = np.flatnonzero(is_text)
-    texts = [f"row {row + 1} ({str(raw.iloc[row])!r})" for row in rows]
+    is_frame = table.source == "X"
+    counted = "by the index of X" if is_frame else "are counted from 1, below the header"
+    places = raw.index[rows] if is_frame else rows + 1
+    texts = [f"row {place} ({str(raw.iloc[row])!r})" for place, row in zip(places, rows, strict=True)]
     hint = " Read decimal commas with --decimal ',', in Python with pd.read_csv(..., decimal=',')."
     return (
         f"Column {name!r} of {table.source} must hold numbers, but {len(rows)} of {len(table)} rows hold something "
-        f"else: {listed(texts, _MOST_SHOWN)} (rows are counted from 1, below the header). Correct them (no units), or "
-        f"leave them empty (--missing WORD). {_as_category(name)} if it names kinds."
+        f"else: {listed(texts, _MOST_SHOWN)} (rows {counted}). Correct them (no units), write "
+        f"dates as 2024-02-29, or leave them empty (--missing WORD). {_as_category(name)} if it names kinds."
         + (hint if any("," in text for text in texts[:_MOST_SHOWN]) else "")
     )
 

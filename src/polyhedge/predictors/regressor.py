@@ -28,6 +28,7 @@ from polyhedge._support.frames import select_columns
 from polyhedge._support.validation import Array, as_rows, check_count
 from polyhedge.data import take_rows
 from polyhedge.data.splits import fold_of
+from polyhedge.predictors import PREDICTORS
 from polyhedge.predictors.recipes import Recipe
 
 
@@ -94,8 +95,8 @@ def as_predictor(
     if is_class or not (predicts or callable(predictor)):
         raise ValueError(
             'predictor must be a regressor, a callable X -> (n_samples, n_outcomes), "auto" for a choice on the '
-            f'training rows, "precomputed" where X holds predictions, or None, got {predictor!r}. A class has to be '
-            "called, such as Ridge()."
+            f'training rows, "precomputed" if X holds predictions, one of {", ".join(PREDICTORS)}, or None, got '
+            f"{predictor!r}. A class has to be called, such as Ridge()."
         )
     if not predicts:
         return _GivenPredictor(predictor, d, "The value of the predictor", takes_nan(predictor), tuple(outcome_names))

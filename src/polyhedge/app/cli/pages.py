@@ -140,9 +140,10 @@ def plot(
     decider, record, _, rows = options.rows(model, data)
     schema = record.schema
     warnings = [*rows.warnings, *seen_before(decider, rows)]
-    from matplotlib import pyplot
-
     from polyhedge import plots
+    from polyhedge.plots.style import pyplot
+
+    plt = pyplot()
 
     with progress("drawing"):
         if what is Picture.SET:
@@ -157,7 +158,7 @@ def plot(
             ax = plots.decision_map(decider, rows.X, (two[0], two[1]), show=show or None, **rows.given)
         picture = io.BytesIO()
         ax.figure.savefig(picture, format=out.suffix[1:].lower(), dpi=160)
-        pyplot.close(ax.figure)
+        plt.close(ax.figure)
         replace_file(out, picture.getvalue())
     if options.as_json:
         tell_json({"picture": out, "warnings": warnings})
