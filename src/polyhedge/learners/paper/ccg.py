@@ -13,32 +13,28 @@ set, and at the first iteration nothing bounds eta.
 
 **The valid master.** A scenario may be charged only if the set cannot avoid it. A convex set that covers the
 selected residuals $S = \{j : t_j = 1\}$ contains their hull, and the hull is itself a polyhedron. So (W, b) leaves
-the problem: its value is $\min_{|S| = c_n}\min_z\max_{e \in hull(S)} g(z, \hat f + e)$. A point
-$e^h = \sum_j p_j\epsilon_j$ of the hull of an earlier selection lies in every set that covers the residuals with
-$p_j > 0$, which gives the conditional cut
+the problem: its value is $\min_{|S| = c_n}\min_z\max_{e \in hull(S)} g(z, \hat f + e)$. Where the cost is a maximum
+of affine pieces in u, its maximum over the hull is at a residual. A residual counts if it is selected, which gives the
+conditional cut
 
-$$g(z, \hat f + e^h) \le \eta + M \sum_{j : p_j > 0} (1 - t_j).$$
+$$g(z, \hat f + \epsilon_j) \le \eta + M_j (1 - t_j).$$
 
 The master over (z, t, eta) is linear (convex) in z with n binaries and no product of variables:
 
 $$\min_{z, t, \eta}\ \frac1m\sum_i \eta_i \quad\text{s.t.}\quad
-g(z_i, \hat f_i + e^h) \le \eta_i + M_h \sum_{j \in S_h} (1 - t_j)\ \text{for every cut } h \text{ of context } i$$
+g(z_i, \hat f_i + \epsilon_j) \le \eta_i + M_j (1 - t_j)\ \text{for every cut } j \text{ of context } i$$
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, NamedTuple
 
-import cvxpy as cp
 import numpy as np
-from scipy.spatial import ConvexHull, QhullError
 
 from polyhedge._support.validation import Array, Indices
 from polyhedge.learners.exact.bound import WORK, Budget, below
-from polyhedge.learners.exact.selection import mixing_weights
 from polyhedge.learners.paper.model import (
     CentredResiduals,
     Contexts,
@@ -50,16 +46,12 @@ from polyhedge.learners.paper.model import (
 )
 from polyhedge.learners.samples import Learner, LearnResult, Samples, standardised
 from polyhedge.learners.starts import axis_box, check_n_facets, closed, without_noise
-from polyhedge.problems import Curvature, DecisionProblem, NoSolutionError, Pieces
-from polyhedge.problems.feasible_set import compile_feasible_program
+from polyhedge.problems import NoSolutionError
 from polyhedge.robust import Adversary
 from polyhedge.robust.scenarios import best_against
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.program import Solution, Status, status_at
 from polyhedge.solvers.solve import solve
-
-_MAX_CORNER_DECISIONS = 10
-"""Corners of a box around the decisions double with each of them."""
 
 
 @dataclass(frozen=True)
@@ -83,14 +75,9 @@ class CCG(Learner):
     Notes
     -----
     *What is certified.* `lower_bound` holds for every convex set that covers c_n learning residuals,
-    whatever its number of facets, for the contexts named in `detail`. It is attained, up to the tolerance:
-
-    - costs that are maxima of affine pieces in u: by the half-spaces
-      $\{e : g_l(z_i, \hat f_i + e) \le \eta_i\}$ of the planned decisions, one for each context and piece;
-      the adversary is a sort of the selected residuals;
-    - other convex costs: by the hull of the selected residuals; again a sort, as the vertices are residuals;
-    - concave costs: by the hull as well, since its inner points count and a set outside the hull only adds
-      worse ones. The adversary is a convex program over the hull, and a cut has up to d + 1 residuals.
+    whatever its number of facets, for the contexts named in `detail`. The cost must be a maximum of affine pieces in u.
+    The bound is attained, up to the tolerance, by the half-spaces $\{e : g_l(z_i, \hat f_i + e) \le \eta_i\}$ of the
+    planned decisions, one for each context and piece. The adversary is a sort of the selected residuals.
 
     Examples
     --------
@@ -168,7 +155,7 @@ class _Valid:
         settings, budget, n_iterations = self.settings, self.budget, 0
         best = self._first_plan()
         # Where residuals cannot differ in cost, all selections cost the same, and no master is needed.
-        lower = best.value if self.problem.structure.has_pieces and not self.unit else -np.inf
+        lower = best.value if not self.unit else -np.inf
         allowed = settings.tolerance * self.unit
         while best.value - lower > allowed and n_iterations < settings.max_iterations and not budget.is_over:
             rows = ModelRows()
@@ -178,10 +165,11 @@ class _Valid:
             if not answer.solution.status.has_solution:
                 break
             lower = max(lower, answer.solution.value - answer.solution.gap)
-            plans = [self._separate(answer, np.flatnonzero(answer.x[t] > 0.5))]
-            if self.problem.curvature is not Curvature.CONCAVE:
-                plans.append(self._plan(answer.z, self._least_harmful(answer.z, answer.levels)))
-            best = min([best, *plans], key=lambda plan: plan.value)
+            plans = (
+                self._separate(answer, np.flatnonzero(answer.x[t] > 0.5)),
+                self._plan(answer.z, self._least_harmful(answer.z, answer.levels)),
+            )
+            best = min(best, *plans, key=lambda plan: plan.value)
             n_iterations += 1
         status = status_at(best.value - lower, self.unit, settings.tolerance)
         detail = f"{n_iterations} iterations, {len(self.master.cuts)} scenarios, bound valid for every convex set"
@@ -200,7 +188,7 @@ class _Valid:
             )
         z = np.array([decision for _, decision in solved])
         costs = self._costs_at(z)
-        self.unit = max(float(np.ptp(costs, axis=1).mean()), self.master.costs.reach)
+        self.unit = max(float(np.ptp(costs, axis=1).mean()), float(self.master.excess.max()))
         # Every selection contains one of any n - c_n + 1 residuals.
         for i, worst in enumerate(np.argsort(-costs, axis=1)[:, : samples.n - samples.rank + 1]):
             self.master.cuts += [Cut(i, samples.residuals[j], np.array([j])) for j in worst]
@@ -233,8 +221,6 @@ class _Valid:
         return _Planned(answer.z, selected, np.array([value for value, _ in worst]))
 
     def _worst_points(self, z: Array, selected: Indices) -> list[tuple[float, Cut]]:
-        if self.problem.curvature is Curvature.CONCAVE:
-            return [self._worst_in_hull(i, z_i, selected) for i, z_i in enumerate(z)]
         costs = self._costs_at(z)[:, selected]
         worst = selected[costs.argmax(axis=1)]
         return [
@@ -242,24 +228,8 @@ class _Valid:
             for i, (value, j) in enumerate(zip(costs.max(axis=1), worst, strict=True))
         ]
 
-    def _worst_in_hull(self, i: int, z: Array, selected: Indices) -> tuple[float, Cut]:
-        """Maximum of a concave cost over convex combinations of residuals, with few of them (Caratheodory)."""
-        E, center = self.samples.residuals[selected], self.samples.centers[i]
-        p = cp.Variable(len(selected))
-        gain = self.problem.cost_at(z, center + E.T @ p)
-        compiled = compile_feasible_program(p, -gain, [p >= 0, cp.sum(p) == 1])
-        solution = solve(compiled.program)
-        if not solution.status.has_solution:
-            raise RuntimeError(f"The worst outcome could not be found: {solution.status} {solution.detail}")
-        weights = np.maximum(solution.x[compiled.z_columns], 0.0)
-        weights = mixing_weights(E, weights @ E / weights.sum())
-        used = np.flatnonzero(weights)
-        return solution.gap - solution.value, Cut(i, weights[used] @ E[used], selected[used])
-
     def _shape(self, plan: _Planned) -> Polyhedron:
-        """{e : every piece of every context costs at most the plan's worst}, or the hull without pieces."""
-        if not self.problem.structure.has_pieces:
-            return self._hull(plan.selected)
+        """{e : every piece of every context costs at most the plan's worst}."""
         pieces, centers = self.problem.structure.pieces, self.samples.centers
         total = self.problem.evaluate(plan.z, centers)
         values = pieces.values(plan.z, centers)
@@ -275,20 +245,6 @@ class _Valid:
         order = np.lexsort((q, *np.round(W.T, 6)))
         _, first = np.unique(np.round(W[order], 6), axis=0, return_index=True)
         return Polyhedron.from_halfspaces(W[order][first], q[order][first])
-
-    def _hull(self, selected: Indices) -> Polyhedron:
-        points = self.samples.residuals[selected]
-        if points.shape[1] == 1:
-            return Polyhedron.from_halfspaces([[1.0], [-1.0]], [points.max(), -points.min()])
-        try:
-            facets = ConvexHull(points).equations
-        except QhullError as error:
-            raise ValueError(
-                "The selected residuals have no hull with volume, so it has no facets to return. Use Descent, or "
-                "more learning samples."
-            ) from error
-        facets = np.unique(np.round(facets, 12), axis=0)
-        return Polyhedron.from_halfspaces(facets[:, :-1], (points @ facets[:, :-1].T).max(axis=0))
 
 
 def _learn_as_printed(samples: Samples, settings: CCG, budget: Budget) -> _RunResult:
@@ -339,7 +295,7 @@ def _learn_as_printed(samples: Samples, settings: CCG, budget: Budget) -> _RunRe
 
 @dataclass
 class Cut:
-    """The cost at residual `point` counts in context `context` if all residuals of `support` are selected."""
+    """The cost at residual `point` counts in context `context` if the residual in `support` is selected, if any."""
 
     context: int
     point: Array
@@ -357,132 +313,39 @@ class MasterSolution:
 
 
 class Master:
-    """min of the mean level over (z, t, levels) subject to cuts; the printed one also over (W, b)."""
+    """min of the mean level over (z, t, levels) subject to cuts; the printed one also over (W, b).
+
+    `excess` (n,) is how far the cost at each residual can exceed a level where its cut is switched off.
+    """
 
     def __init__(self, samples: Samples) -> None:
-        self.samples, structure = samples, samples.problem.structure
-        self.costs = _PieceCosts(samples, structure.pieces) if structure.has_pieces else _GeneralCosts(samples)
+        self.samples, self.problem = samples, samples.problem
+        low, high = bounded_directions(samples.problem, samples.problem.structure.pieces, "CCG")
+        self.excess = excess_over_selected(samples.residuals, low, high, samples.rank)
         self.cuts: list[Cut] = []
 
     def solve(self, rows: ModelRows, t: Indices, budget: Budget) -> MasterSolution:
         """Complete rows that hold the columns t (and perhaps a set) by the cuts of each context, and solve."""
-        centers = self.samples.centers
+        centers, feasible, pieces = self.samples.centers, self.problem.feasible, self.problem.structure.pieces
         weight = 1.0 / len(centers)
         levels = rows.columns(len(centers), -np.inf, np.inf, cost=weight)
         z_columns = []
         for i, center in enumerate(centers):
             cuts = [cut for cut in self.cuts if cut.context == i]
-            points = np.array([cut.point for cut in cuts]).reshape(len(cuts), -1)
-            z, by_cut = self.costs.embed(rows, center, points, weight)
-            z_columns.append(z)
-            for cut, cost_rows in zip(cuts, by_cut, strict=True):
-                M = self.costs.big_m(i, cut) if len(cut.support) else 0.0
-                for columns, values, constant in cost_rows:
-                    rows.at_most(
-                        [*columns, levels[i], *t[cut.support]],
-                        [*values, -1.0, *np.full(len(cut.support), M)],
-                        M * len(cut.support) - constant,
-                    )
+            columns = rows.embed(feasible.program, weight)[feasible.z_columns]
+            z_columns.append(columns)
+            outcomes = center + np.array([cut.point for cut in cuts])
+            slopes = np.einsum("ldp,sd->slp", pieces.Q, outcomes) + pieces.p
+            for cut, slope, constant in zip(cuts, slopes, outcomes @ pieces.q.T + pieces.c, strict=True):
+                M = self.excess[cut.support]
+                for values, known in zip(slope, constant, strict=True):
+                    rows.at_most([*columns, levels[i], *t[cut.support]], [*values, -1.0, *M], M.sum() - known)
         program = rows.conic()
         n_rows = len(program.b)
         solution = solve(program, time_limit=budget.seconds, max_nodes=budget.affords(n_rows))
         budget.spend(n_rows, times=1 + solution.n_nodes)
-        z = solution.x[np.array(z_columns)]
-        whole = solution.x[levels] + self.costs.outside_rows(z) if solution.status.has_solution else solution.x[levels]
+        z, whole = solution.x[np.array(z_columns)], solution.x[levels]
+        if solution.status.has_solution:  # g_0 of each decision stands in the objective, not in the rows
+            u = np.zeros((len(z), self.problem.n_outcomes))
+            whole = whole + self.problem.evaluate(z, u) - pieces.evaluate(z, u)
         return MasterSolution(solution, z, whole, solution.x)
-
-
-_Rows = list[tuple[Sequence[int], Sequence[float], float]]
-
-
-class _PieceCosts:
-    """How a cost enters the master, as columns and rows: g_0 in the objective, one row for each piece.
-
-    `reach` is how much residuals can differ in cost at any decision.
-    """
-
-    def __init__(self, samples: Samples, pieces: Pieces) -> None:
-        self.problem, self.pieces = samples.problem, pieces
-        low, high = bounded_directions(samples.problem, pieces, "CCG")
-        self.M = excess_over_selected(samples.residuals, low, high, samples.rank)
-        self.reach = float(self.M.max())
-
-    def embed(self, rows: ModelRows, center: Array, points: Array, weight: float) -> tuple[Indices, list[_Rows]]:
-        """Columns of z, and for each point rows (columns, values, constant) whose maximum is its cost."""
-        feasible, pieces = self.problem.feasible, self.pieces
-        z = rows.embed(feasible.program, weight)[feasible.z_columns]
-        slopes = np.einsum("ldp,sd->slp", pieces.Q, center + points) + pieces.p
-        constants = (center + points) @ pieces.q.T + pieces.c
-        return z, [
-            [(z.tolist(), slope, float(constant)) for slope, constant in zip(*of_point, strict=True)]
-            for of_point in zip(slopes, constants, strict=True)
-        ]
-
-    def big_m(self, context: int, cut: Cut) -> float:
-        """How far the cost can exceed the context's level where the cut is switched off."""
-        return float(self.M[cut.support].max())
-
-    def outside_rows(self, z: Array) -> Array:
-        """The part of the cost of each decision that stands in the objective and not in the rows."""
-        u = np.zeros((len(z), self.problem.n_outcomes))
-        return self.problem.evaluate(z, u) - self.pieces.evaluate(z, u)
-
-
-class _GeneralCosts:
-    """As `_PieceCosts`, with one epigraph column for each point, compiled through CVXPY."""
-
-    reach = 0.0
-
-    def __init__(self, samples: Samples) -> None:
-        self.problem, self.samples = samples.problem, samples
-        self.corners = _corners(samples.problem)
-        self.lowest = [self._lowest_level(center) for center in samples.centers]
-
-    def _lowest_level(self, center: Array) -> float:
-        """No selection of c_n residuals costs less than the c_n-th smallest of their own best costs."""
-        solutions = [best_against(self.problem, (center + e)[None])[0] for e in self.samples.residuals]
-        costs = [solution.value - solution.gap if solution.status.has_solution else np.nan for solution in solutions]
-        if np.isnan(costs).any():
-            raise NoSolutionError(
-                "CCG needs a least cost at every outcome, and one of a learning residual has none: "
-                f"{solutions[int(np.argmax(np.isnan(costs)))].status}. Add bounds to the decision, or use Descent."
-            )
-        return float(np.partition(costs, self.samples.rank - 1)[self.samples.rank - 1])
-
-    def embed(self, rows: ModelRows, center: Array, points: Array, weight: float) -> tuple[Indices, list[_Rows]]:
-        problem = self.problem
-        variables, certain = problem.written.variables, problem.written.certain
-        costs = [problem.cost_at(None, center + e) for e in points]
-        compiled = compile_feasible_program(variables, cp.Constant(0.0), certain, costs)
-        x = rows.embed(compiled.program, weight)
-        return x[compiled.z_columns], [
-            [([], [], float(cost.value))] if column < 0 else [([int(x[column])], [1.0], 0.0)]
-            for column, cost in zip(compiled.epigraph_columns, costs, strict=True)
-        ]
-
-    def big_m(self, context: int, cut: Cut) -> float:
-        outcome = self.samples.centers[context] + cut.point
-        highest = self.problem.evaluate(self.corners, np.tile(outcome, (len(self.corners), 1))).max()
-        if not np.isfinite(highest):
-            raise ValueError(
-                "CCG bounds a cost without affine pieces at the corners of the feasible set's box, and it has no value "
-                "at one of them. Use Descent."
-            )
-        return max(float(highest) - self.lowest[context], 0.0)
-
-    def outside_rows(self, z: Array) -> Array:
-        return np.zeros(len(z))
-
-
-def _corners(problem: DecisionProblem) -> Array:
-    """Corners of a box around Z: a cost convex in z is highest at one of them."""
-    if problem.n_decisions > _MAX_CORNER_DECISIONS:
-        raise ValueError(
-            f"CCG bounds a cost without affine pieces at the corners of the feasible set's box, which takes at most "
-            f"{_MAX_CORNER_DECISIONS} decisions, got {problem.n_decisions}. Use Descent."
-        )
-    axes = np.eye(problem.n_decisions)[None]
-    d = problem.n_decisions
-    as_pieces = Pieces(Q=axes, q=np.zeros((1, d)), p=np.zeros((1, d)), c=np.zeros(1))
-    low, high = bounded_directions(problem, as_pieces, "CCG")
-    return np.array(list(product(*zip(low[0], high[0], strict=True))))
