@@ -24,7 +24,7 @@ cost = '''
 price * bake
 + max(3 * (bread + cake - bake - stock), bake + stock - bread - cake)
 '''
-constraints = ["bake + stock <= 12", { decision = [1], at_most = "oven" }]
+constraints = ["bake + stock <= 12", "bake <= oven"]
 
 [parameters]
 stock = { lower = 0 }

@@ -115,7 +115,7 @@ def test_names_of_constraints_travel_in_files(tmp_path) -> None:
     path = tmp_path / "problem.toml"
     path.write_text(TOML)
     problem = from_toml(path)
-    names = ("order >= demand", "0 <= order - 0.5 * demand <= 30 + demand", "reserve")
+    names = ("order >= demand", "0 <= order - 0.5 * demand <= 30 + demand", "order >= 0.9 * demand + 0.5")
     assert problem.constraint_names == (names[0], names[1], f"{names[1]} (2)", names[2])
     assert problem_from_data(problem_to_data(problem)).constraint_names == problem.constraint_names
 
@@ -130,7 +130,7 @@ constraints = [
     "order >= demand",
     "0 <= order - 0.5 * demand <= 30 + demand",
     "0 <= order",
-    { name = "reserve", decision = [1], outcome = [-0.9], at_least = 0.5 },
+    "order >= 0.9 * demand + 0.5",
 ]
 """
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import operator
 import re
 import sys
 import tomllib
@@ -47,8 +46,6 @@ MAX_PAIRS = 1_000_000
 _READY_MADE = ("newsvendor", "portfolio", "simplex_linear", "simplex_newsvendor", "simplex_quadratic")
 _LIMITS = ["lower", "upper", "integer"]
 _TOP = ["kind", "name", "outcomes", "decisions", "parameters", "cost", "constraints", "support", "units", *_LIMITS]
-_BIAFFINE = ["constant", "decision", "outcome", "product"]
-_SIDES: dict[str, Callable[[Any, Any], Any]] = {"at_most": operator.le, "at_least": operator.ge, "equals": operator.eq}
 
 
 def from_toml(path: str | Path) -> DecisionProblem:
@@ -203,17 +200,19 @@ def _program(table: _Table) -> DecisionProblem:
         raise ValueError(f"outcomes, decisions and parameters must have different names, two are called {name}.")
     _check_size(len(outcomes), len(decisions))
     title = table.text("name", "decision problem")
-    reader = _Reader(_variable(table, decisions), cp.Variable(len(outcomes)), decisions, outcomes, parameters)
-    z, u = reader.z, reader.u
-    cost = reader.cost(table)
-    rows = reader.constraints(table, "constraints")
-    support, units = _Reader(None, u, (), outcomes, ()).constraints(table, "support"), table.take("units")
+    z, u = _variable(table, decisions), cp.Variable(len(outcomes))
+    # Entries are made if a formula names them: there may be thousands.
+    of_outcomes: dict[str, Any] = {name: (u, i) for i, name in enumerate(outcomes)}
+    entries = of_outcomes | {name: (z, i) for i, name in enumerate(decisions)} | {p.name(): p for p in parameters}
+    cost = _read(from_text, table.text("cost"), entries, "cost")
+    rows = _constraints(table, "constraints", entries)
+    support, units = _constraints(table, "support", of_outcomes), table.take("units")
     table.finish(_TOP)
     sees_outcome = [u.id in {v.id for v in row.variables()} for _, row in rows]
     uncertain = [named for named, sees in zip(rows, sees_outcome, strict=True) if sees]
     problem = DecisionProblem(
         decision=z,
-        cost=FormulaFunction(z, u, cost),
+        cost=FormulaFunction(z, u, cp.Constant(cost) if isinstance(cost, float) else cost),
         constraints=[row for (_, row), sees in zip(rows, sees_outcome, strict=True) if not sees],
         n_outcomes=len(outcomes),
         uncertain_constraints=FormulaFunction(z, u, [row for _, row in uncertain]) if uncertain else None,
@@ -279,8 +278,8 @@ def _parameters(table: _Table) -> tuple[cp.Parameter, ...]:
 
 
 def _variable(table: _Table, decisions: tuple[str, ...]) -> cp.Variable:
-    lower = table.vector("lower", decisions, fill=True, missing=-np.inf)
-    upper = table.vector("upper", decisions, fill=True, missing=np.inf)
+    lower = table.bounds("lower", decisions, -np.inf)
+    upper = table.bounds("upper", decisions, np.inf)
     integer = table.take("integer", False)
     if isinstance(integer, list):
         strange = [name for name in integer if name not in decisions]
@@ -295,99 +294,31 @@ def _variable(table: _Table, decisions: tuple[str, ...]) -> cp.Variable:
     return cp.Variable(len(decisions), name="z", integer=integer, **settings)
 
 
-class _Reader:
-    """Expressions and constraints from texts and tables, over the variables of a problem."""
+def _constraints(table: _Table, key: str, entries: Mapping[str, Any]) -> list[tuple[str, cp.Constraint]]:
+    """Constraints with their texts; "0 <= a - u <= 1" makes two."""
+    value = table.take(key, [])
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise table.wrong(key, 'must be a list of formulas such as "a + b <= 1"', value)
+    places = (f"{table.at(key)}[{i + 1}]" for i in range(len(value)))
+    return [
+        (text, row)
+        for text, place in zip(value, places, strict=True)
+        for row in _read(constraints_from_text, text, entries, place)
+    ]
 
-    def __init__(
-        self, z: Any, u: cp.Variable, decisions: Sequence[str], outcomes: Sequence[str], parameters: Sequence[Any]
-    ) -> None:
-        self.z, self.u, self.decisions, self.outcomes = z, u, decisions, outcomes
-        self.parameters = {parameter.name(): parameter for parameter in parameters}
-        # Entries are made if a formula names them: there may be thousands.
-        self.entries: dict[str, Any] = {name: (u, i) for i, name in enumerate(outcomes)}
-        self.entries |= {name: (z, i) for i, name in enumerate(decisions)} | self.parameters
 
-    def cost(self, table: _Table) -> cp.Expression:
-        value = table.take("cost")
-        if isinstance(value, str):
-            return self._read(from_text, _Table({"formula": value}, "").text("formula"), "cost")
-        if not isinstance(value, dict) or not value:
-            raise table.wrong("cost", "must be a formula or a table of coefficients", value)
-        own = _Table(value, "cost", _TOP)
-        terms = [self._biaffine(own)]
-        for maximum in own.tables("maxima"):
-            pieces = maximum.tables("pieces")
-            made = [self._biaffine(piece) for piece in pieces]
-            for piece in pieces:
-                piece.finish(_BIAFFINE)
-            if len(made) < 2:
-                raise maximum.wrong("pieces", "must be a list of at least 2 tables", made or None)
-            terms.append(maximum.number("weight", 1.0) * cp.maximum(*made))
-            maximum.finish(["pieces", "weight"])
-        if "formula" in own.content:
-            terms.append(self._read(from_text, own.text("formula"), "cost.formula"))
-        quadratic = own.matrix("quadratic", len(self.decisions), len(self.decisions), "a symmetric matrix")
-        if quadratic is not None and quadratic.any():
-            terms.append(cp.sum_squares(ready_made.root_of(quadratic, "cost.quadratic") @ self.z))
-        own.finish([*_BIAFFINE, "maxima", "formula", "quadratic"])
-        return sum(terms[1:], terms[0])
-
-    def constraints(self, table: _Table, key: str) -> list[tuple[str, cp.Constraint]]:
-        """Constraints with their names: a list of formulas and tables; "0 <= a - u <= 1" makes two."""
-        value = table.take(key, [])
-        if not isinstance(value, list) or not all(isinstance(item, (str, dict)) for item in value):
-            raise table.wrong(key, 'must be a list of formulas such as "a + b <= 1" or of tables', value)
-        rows = []
-        for i, item in enumerate(value):
-            place = f"{table.at(key)}[{i + 1}]"
-            if isinstance(item, str):
-                rows += [(item, row) for row in self._read(constraints_from_text, item, place)]
-            else:
-                rows.append(self._row(_Table(item, place)))
-        return rows
-
-    def _read(self, reader: Callable[[str, Mapping[str, Any]], Any], text: str, place: str) -> Any:
-        try:
-            read = reader(text, self.entries)
-        except ValueError as error:
-            raise ValueError(f"{place}: {error}") from error
-        return cp.Constant(read) if isinstance(read, float) else read
-
-    def _row(self, table: _Table) -> tuple[str, cp.Constraint]:
-        sides = [side for side in _SIDES if side in table.content]
-        if len(sides) != 1:
-            raise ValueError(f"{table.place} must have exactly one of {', '.join(_SIDES)}, got {sides or 'none'}.")
-        bound: Any = table.content.get(sides[0])
-        if isinstance(bound, str):
-            if bound not in self.parameters:
-                known = ", ".join(self.parameters) or "there is none"
-                raise table.wrong(sides[0], f"must be a finite number or a parameter ({known})", bound)
-            bound = self.parameters[table.text(sides[0])]
-        else:
-            bound = table.number(sides[0])
-        expression = self._biaffine(table)
-        name = table.text("name", table.place)
-        table.finish([*_BIAFFINE, *_SIDES, "name"])
-        return name, _SIDES[sides[0]](expression, bound)
-
-    def _biaffine(self, table: _Table) -> cp.Expression:
-        """The expression constant + decision'z + outcome'u + u' product z, without terms whose coefficients are 0."""
-        total = cp.Constant(table.number("constant", 0.0))
-        outcome = table.vector("outcome", self.outcomes)
-        if self.decisions:
-            shape = len(self.outcomes), len(self.decisions)
-            product = table.matrix("product", *shape, "one row an outcome, one column a decision")
-            decision = table.vector("decision", self.decisions)
-            total = total + decision @ self.z if decision.any() else total
-            total = total if product is None or not product.any() else total + self.u @ (product @ self.z)
-        return total + outcome @ self.u if outcome.any() else total
+def _read(reader: Callable[[str, Mapping[str, Any]], Any], text: str, entries: Mapping[str, Any], place: str) -> Any:
+    try:
+        return reader(text, entries)
+    except ValueError as error:
+        raise ValueError(f"{place}: {error}") from error
 
 
 class _Table:
-    """A table with its place in the file, for messages such as "cost.maxima[2].pieces must ..."."""
+    """A table with its place in the file, for messages such as "parameters.stock.lower must ..."."""
 
-    def __init__(self, content: Mapping[str, Any], place: str, top: Sequence[str] = ()) -> None:
-        self.content, self.place, self.top = dict(content), place, top
+    def __init__(self, content: Mapping[str, Any], place: str) -> None:
+        self.content, self.place = dict(content), place
 
     def at(self, key: str) -> str:
         """The place of a key in the file."""
@@ -404,53 +335,30 @@ class _Table:
             raise self.wrong(key, "must be a text", value)
         return value
 
-    def number(self, key: str, default: float | None = None) -> float:
+    def number(self, key: str) -> float:
         """A finite number."""
-        value = self.take(key, default)
+        value = self.take(key)
         if not is_number(value):
             raise self.wrong(key, "must be a finite number", value)
         return float(value)
 
-    def vector(self, key: str, names: Sequence[str], *, fill: bool = False, missing: float = 0.0) -> Array:
-        """One number for each name: a list, a table by name, or (with `fill`) one number for all.
-
-        Entries that a table leaves out are `missing`, and so is a key that is not there.
-        """
-        value, n = self.take(key), len(names)
-        if fill and is_number(value):
+    def bounds(self, key: str, names: Sequence[str], missing: float) -> Array:
+        """One number for each name: a list, a table by name, or one for all; `missing` where none is given."""
+        value, n = self.take(key, {}), len(names)
+        if is_number(value):
             return np.full(n, float(value))
-        if value is None or isinstance(value, dict):
-            numbers = np.full(n, missing)
-            for name, number in (value or {}).items():
-                if name not in names:
-                    raise ValueError(
-                        f"{self.at(key)} names {name}, which is not one of them.{close_match(name, names)}"
-                    )
-                if not is_number(number):
-                    raise self.wrong(f"{key}.{name}", "must be a finite number", number)
-                numbers[list(names).index(name)] = float(number)
-            return numbers
-        wanted = f"must be a list of {n} numbers or a table by name ({', '.join(names)[:200]})"
+        if isinstance(value, dict):
+            strange = [name for name in value if name not in names]
+            if strange:
+                raise ValueError(
+                    f"{self.at(key)} names {strange[0]}, which is not one of them.{close_match(strange[0], names)}"
+                )
+            own = _Table(value, self.at(key))
+            return np.array([own.number(name) if name in value else missing for name in names])
         if not isinstance(value, list) or len(value) != n or not all(map(is_number, value)):
-            raise self.wrong(key, wanted + (" or one number" if fill else ""), value)
+            wanted = f"must be a list of {n} numbers, a table by name ({', '.join(names)[:200]}) or one number"
+            raise self.wrong(key, wanted, value)
         return np.array(value, dtype=np.float64)
-
-    def matrix(self, key: str, rows: int, columns: int, what: str) -> Array | None:
-        """A list of rows, or None if the key is not there."""
-        value = self.take(key)
-        if value is None:
-            return None
-        fits = isinstance(value, list) and len(value) == rows and all(isinstance(row, list) for row in value)
-        if not fits or not all(len(row) == columns and all(map(is_number, row)) for row in value):
-            raise self.wrong(key, f"must be {rows} rows of {columns} numbers ({what})", value)
-        return np.array(value, dtype=np.float64)
-
-    def tables(self, key: str) -> list[_Table]:
-        """A list of tables; empty if the key is not there."""
-        value = self.take(key, [])
-        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-            raise self.wrong(key, "must be a list of tables", value)
-        return [_Table(item, f"{self.at(key)}[{i + 1}]", self.top) for i, item in enumerate(value)]
 
     def wrong(self, key: str, wanted: str, value: Any) -> ValueError:
         """The error that says what must hold and what was given."""
@@ -462,9 +370,4 @@ class _Table:
     def finish(self, known: Sequence[str]) -> None:
         """Refuse the first key that is left over."""
         for key in self.content:
-            if self.place and key in self.top:
-                raise ValueError(
-                    f"{self.at(key)} stands in the section {self.place}, but {key} belongs to the whole problem. "
-                    "Write it above the first section."
-                )
             raise ValueError(f"{self.at(key)} is not a key of a problem file.{close_match(key, known)}")
