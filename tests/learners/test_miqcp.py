@@ -81,23 +81,6 @@ def test_multipliers_sum_to_one_for_one_context_and_one_piece_only(settings, nam
         MIQCP(normalisation="multipliers", **settings).learn(Samples(residuals, centers, PROBLEMS[name](), 0.2))
 
 
-GUROBI = [(name, {}) for name in PROBLEMS] + [
-    (name, {"normalisation": "multipliers", "aggregated_rows": False}) for name in ("linear", "quadratic")
-]
-
-
-@pytest.mark.parametrize(("name", "settings"), GUROBI)
-def test_gurobi_finds_the_same_optimum_where_it_is_installed(name, settings):
-    pytest.importorskip("gurobipy")
-    residuals, centers = learning_data(11)
-    problem = PROBLEMS[name]()
-    learner = MIQCP(relative_gap=1e-6, backend="gurobi", time_limit=60, **settings)
-    result = learner.learn(Samples(residuals, centers, problem, 0.2))
-    expected = brute_force(problem, residuals, centers.mean(axis=0)[None], 0.2)
-    assert result.objective == pytest.approx(expected, abs=1e-5)
-    assert result.lower_bound <= expected + 1e-6
-
-
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_aggregated_rows_cut_off_no_set(name):
     residuals, centers = learning_data(9)
@@ -204,7 +187,7 @@ def tiny_program():
 
 def test_bilinear_program_is_solved_to_its_global_optimum():
     pytest.importorskip("pyscipopt")
-    found = bilinear.solve_bilinear(tiny_program(), backend="scip")
+    found = bilinear.solve_bilinear(tiny_program())
     assert found.status is Status.OPTIMAL
     assert found.value == pytest.approx(-1.0, abs=1e-5)
     assert found.lower_bound <= found.value + 1e-9
@@ -241,13 +224,9 @@ def test_an_interrupt_ends_the_child_and_reaches_the_caller(monkeypatch):
 
 def test_missing_scip_names_the_command_that_installs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyscipopt", None)
-    monkeypatch.setitem(sys.modules, "gurobipy", None)
     residuals, centers = learning_data(10)
-    for backend in ("auto", "scip"):
-        with pytest.raises(ImportError, match=r"pip install 'polyhedge\[exact\]'"):
-            MIQCP(backend=backend).learn(Samples(residuals, centers, PROBLEMS["linear"](), 0.2))
-    with pytest.raises(ImportError, match="pip install gurobipy"):
-        MIQCP(backend="gurobi").learn(Samples(residuals, centers, PROBLEMS["linear"](), 0.2))
+    with pytest.raises(ImportError, match=r"pip install 'polyhedge\[exact\]'"):
+        MIQCP().learn(Samples(residuals, centers, PROBLEMS["linear"](), 0.2))
 
 
 def unsupported_problems():
@@ -280,7 +259,7 @@ def test_an_unbounded_feasible_set_is_an_error_that_says_so():
     problem = ph.DecisionProblem(decision=z, cost=lambda z, u: (u + 9) @ z, constraints=[cp.sum(z) >= 1], n_outcomes=2)
     residuals, centers = learning_data(10)
     with pytest.raises(ValueError, match=r"needs a bounded feasible set.*use Descent"):
-        MIQCP(backend="auto").learn(Samples(residuals, centers, problem, 0.2))
+        MIQCP().learn(Samples(residuals, centers, problem, 0.2))
 
 
 @pytest.mark.needs("pyscipopt")
@@ -288,7 +267,6 @@ def test_an_unbounded_feasible_set_is_an_error_that_says_so():
     ("settings", "message"),
     [
         ({"n_facets": 2}, r"n_facets must be at least n_outcomes \+ 1 = 3"),
-        ({"backend": "cplex"}, "backend must be 'auto', 'scip' or 'gurobi', got 'cplex'"),
         ({"normalisation": "rows"}, "normalisation must be 'facets' or 'multipliers', got 'rows'"),
     ],
 )

@@ -1,4 +1,4 @@
-r"""Mixed-integer programs with bilinear rows: SCIP and Gurobi behind arrays, in a child process.
+r"""Mixed-integer programs with bilinear rows: SCIP behind arrays, in a child process.
 
 $$\min_x\ \tfrac12 x^\top P x + c^\top x + \text{offset} \quad\text{s.t.}\quad
 l_r \le a_r^\top x + \sum_{(r,i,j)} v_{rij}\, x_i x_j \le u_r,\quad
@@ -33,11 +33,10 @@ if TYPE_CHECKING:
 GRACE = 10.0
 """Seconds after the time limit before a child that has not answered is ended."""
 
-_PACKAGES = {"scip": "pyscipopt", "gurobi": "gurobipy"}
-# Solvers write 1e20 for infinity.
+# SCIP writes 1e20 for infinity.
 _INFINITE = 1e19
 _FEASIBLE = 1e-5
-"""Share of its terms by which a row may be broken: ten times what SCIP and Gurobi are asked for."""
+"""Share of its terms by which a row may be broken: ten times what SCIP is asked for."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,6 @@ class BilinearSolution:
 def solve_bilinear(
     program: BilinearProgram,
     *,
-    backend: str = "auto",
     max_nodes: int | None = None,
     time_limit: float | None = None,
     relative_gap: float = 1e-4,
@@ -87,13 +85,12 @@ def solve_bilinear(
 ) -> BilinearSolution:
     """Solve to global optimality, or up to a limit, in a child process.
 
-    The backend is "scip", "gurobi" or "auto": SCIP where it is installed, else Gurobi. A child that has not answered
-    `grace` seconds after the time limit is ended. The point is optimal if one of both gaps is reached. `use_nlp` lets
-    SCIP use its nonlinear solver for heuristics, which aborts on some larger models.
+    A child that has not answered `grace` seconds after the time limit is ended. The point is optimal if one of both
+    gaps is reached. `use_nlp` lets SCIP use its nonlinear solver for heuristics, which aborts on some larger models.
     """
     from polyhedge.solvers.program import Status
 
-    name = available_backend(backend)
+    check_installed()
     options = {
         "max_nodes": max_nodes,
         "time_limit": None if time_limit is None else float(time_limit),
@@ -103,7 +100,7 @@ def solve_bilinear(
     }
     began = time.perf_counter()
     patience = None if time_limit is None else time_limit + grace
-    answer = _ask_child({"backend": name, "program": vars(program), "options": options}, patience)
+    answer = _ask_child({"program": vars(program), "options": options}, patience)
     if answer["x"] is not None:
         answer = _checked(program, answer, relative_gap, absolute_gap)
     x = np.full(len(program.c), np.nan) if answer["x"] is None else np.asarray(answer["x"], dtype=float)
@@ -113,21 +110,17 @@ def solve_bilinear(
         lower_bound=float(answer["bound"]),
         status=Status[answer["status"]],
         seconds=time.perf_counter() - began,
-        detail=f"{name}: {answer['detail']}",
+        detail=f"scip: {answer['detail']}",
     )
 
 
-def available_backend(backend: str) -> str:
-    """The back-end to use; ImportError with the command to run where it is missing."""
-    if backend not in ("auto", *_PACKAGES):
-        raise ValueError(f"backend must be 'auto', 'scip' or 'gurobi', got {backend!r}.")
-    for name in list(_PACKAGES) if backend == "auto" else [backend]:
-        if importlib.util.find_spec(_PACKAGES[name]) is not None:
-            return name
-    name, package = ("Gurobi", "gurobipy") if backend == "gurobi" else ("SCIP", "'polyhedge[exact]'")
-    raise ImportError(
-        f"The exact mixed-integer bilinear program needs {name}, which is not installed. Run: pip install {package}"
-    )
+def check_installed() -> None:
+    """Raise ImportError with the command to run where SCIP is missing."""
+    if importlib.util.find_spec("pyscipopt") is None:
+        raise ImportError(
+            "The exact mixed-integer bilinear program needs SCIP, which is not installed. Run: pip install "
+            "'polyhedge[exact]'"
+        )
 
 
 def _command() -> list[str]:
@@ -166,10 +159,9 @@ def _child() -> None:
     reply = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     question = pickle.load(sys.stdin.buffer)
-    adapter = {"scip": _by_scip, "gurobi": _by_gurobi}[question["backend"]]
     try:
         program = BilinearProgram(**question["program"])
-        answer = adapter(program, question["options"])
+        answer = _by_scip(program, question["options"])
         if answer["x"] is None and program.start is not None and answer["at_a_limit"]:
             # The solver has not even looked at the start: the start is what was found.
             answer = {**answer, "x": program.start, "status": "STOPPED_EARLY"}
@@ -209,7 +201,7 @@ def _checked(program: BilinearProgram, answer: dict[str, Any], relative: float, 
 
 
 def _rows(program: BilinearProgram, x: Sequence[Any], total: Callable[[Iterable[Any]], Any]) -> Iterator[Any]:
-    """The rows in a solver's own variables x, summed by its `total`."""
+    """The rows in the solver's own variables x, summed by its `total`."""
     A, products = program.A, list[list[Any]]([] for _ in program.row_lower)
     for (r, i, j), value in zip(program.products.tolist(), program.product_values.tolist(), strict=True):
         products[r].append(value * x[i] * x[j])
@@ -238,9 +230,10 @@ def _by_scip(program: BilinearProgram, options: dict[str, Any]) -> dict[str, Any
 
     model = pyscipopt.Model()
     model.hideOutput()
+    limits = {"limits/time": options["time_limit"], "limits/nodes": options["max_nodes"]}
     model.setParams(
         {
-            **_limits(options, "limits/time", "limits/nodes"),
+            **{name: value for name, value in limits.items() if value is not None},
             "limits/gap": options["relative_gap"],
             "limits/absgap": options["absolute_gap"],
             "timing/clocktype": 2,
@@ -276,58 +269,18 @@ def _by_scip(program: BilinearProgram, options: dict[str, Any]) -> dict[str, Any
     model.optimize()
     status, bound = model.getStatus(), float(model.getDualbound())
     has_point = model.getNSols() > 0
-    best = model.getBestSol() if has_point else None
+    best, ended = model.getBestSol() if has_point else None, "FAILED"
+    if has_point:
+        ended = "OPTIMAL" if status in ("optimal", "gaplimit") else "STOPPED_EARLY"
+    elif status in ("infeasible", "inforunbd"):
+        ended = "INFEASIBLE"
     return {
         "x": np.array([model.getSolVal(best, variable) for variable in x]) if has_point else None,
         "bound": bound if abs(bound) < _INFINITE else -np.inf,
-        "status": _ended(status in ("optimal", "gaplimit"), has_point, status in ("infeasible", "inforunbd")),
+        "status": ended,
         "detail": f"{status}, {model.getNTotalNodes()} nodes",
         "at_a_limit": status in ("timelimit", "nodelimit"),
     }
-
-
-def _by_gurobi(program: BilinearProgram, options: dict[str, Any]) -> dict[str, Any]:
-    import gurobipy as gp
-
-    with gp.Env(params={"OutputFlag": 0}) as environment, gp.Model(env=environment) as model:
-        for limit, value in _limits(options, "TimeLimit", "NodeLimit").items():
-            model.setParam(limit, value)
-        model.setParam("MIPGap", options["relative_gap"])
-        model.setParam("MIPGapAbs", options["absolute_gap"])
-        model.setParam("NonConvex", 2)
-        kinds = np.full(len(program.c), "C")
-        kinds[program.integer] = "I"
-        x = model.addMVar(len(program.c), lb=program.lower, ub=program.upper, vtype=kinds).tolist()
-        for row in _rows(program, x, gp.quicksum):
-            model.addConstr(row)
-        cost = gp.quicksum(v * x[i] for i, v in enumerate(program.c.tolist()) if v) + program.offset
-        cost = cost + gp.quicksum(v * x[i] * x[j] for i, j, v in _quadratic_terms(program))
-        model.setObjective(cost, gp.GRB.MINIMIZE)
-        if program.start is not None:
-            for variable, value in zip(x, program.start.tolist(), strict=True):
-                variable.Start = value
-        model.optimize()
-        has_point, code, bound = model.SolCount > 0, model.Status, float(model.ObjBound)
-        return {
-            "x": np.array([variable.X for variable in x]) if has_point else None,
-            "bound": bound if abs(bound) < _INFINITE else -np.inf,
-            "status": _ended(code == gp.GRB.OPTIMAL, has_point, code in (gp.GRB.INFEASIBLE, gp.GRB.INF_OR_UNBD)),
-            "detail": f"status {code}, {int(model.NodeCount)} nodes",
-            "at_a_limit": code in (gp.GRB.TIME_LIMIT, gp.GRB.NODE_LIMIT),
-        }
-
-
-def _limits(options: dict[str, Any], *names: str) -> dict[str, Any]:
-    limits = zip(names, (options["time_limit"], options["max_nodes"]), strict=True)
-    return {name: value for name, value in limits if value is not None}
-
-
-def _ended(optimal: bool, has_point: bool, infeasible: bool) -> str:
-    if optimal and has_point:
-        return "OPTIMAL"
-    if has_point:
-        return "STOPPED_EARLY"
-    return "INFEASIBLE" if infeasible else "FAILED"
 
 
 if __name__ == "__main__":

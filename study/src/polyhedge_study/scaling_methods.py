@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from polyhedge.learners import CCG, MIQCP, Descent, Learner, Pinball, Scenario
-from polyhedge.solvers.bilinear import available_backend
+from polyhedge.solvers.bilinear import check_installed
 from polyhedge_study.inside import check_count
 
 __all__ = ["METHODS", "MODES", "Method", "ScalingSettings"]
@@ -82,29 +82,29 @@ class Method:
     make : settings, time limit and n -> learner.
     limit : which of the settings' limits applies in each mode; a mode without one is left out ...
     reason : ... for this reason.
-    backend : solver that must be installed.
+    needs_scip : whether SCIP must be installed.
     """
 
     name: str
     make: Callable[[ScalingSettings, float, int], Learner]
     limit: dict[str, str]
     reason: str = ""
-    backend: str = ""
+    needs_scip: bool = False
 
     def missing(self) -> str:
         """Why the method cannot run here; empty if it can."""
         try:
-            if self.backend:
-                available_backend(self.backend)
+            if self.needs_scip:
+                check_installed()
         except ImportError as error:
             return str(error)
         return ""
 
 
-def _miqcp(backend: str, **added: Any) -> Callable[[ScalingSettings, float, int], Learner]:
+def _miqcp(**added: Any) -> Callable[[ScalingSettings, float, int], Learner]:
     def make(settings: ScalingSettings, limit: float, n: int) -> Learner:
         gap = settings.tolerance / 2
-        return MIQCP(backend=backend, time_limit=limit, max_nodes=settings.max_nodes, relative_gap=gap, **added)
+        return MIQCP(time_limit=limit, max_nodes=settings.max_nodes, relative_gap=gap, **added)
 
     return make
 
@@ -138,17 +138,13 @@ METHODS = (
         {"single": "heuristic_limit", "shared": "heuristic_limit"},
     ),
     Method(
-        "MIQCP + binaries + rows (SCIP)",
-        _miqcp("scip"),
-        {"single": "exact_limit", "shared": "shared_limit"},
-        backend="scip",
+        "MIQCP + binaries + rows (SCIP)", _miqcp(), {"single": "exact_limit", "shared": "shared_limit"}, needs_scip=True
     ),
     *(
-        Method(name, _miqcp(backend, **added), {"single": "printed_limit"}, reason=reason, backend=backend)
-        for name, backend, added, reason in (
-            ("MIQCP + binaries (SCIP)", "scip", _BINARIES, _SINGLE_ONLY),
-            ("MIQCP + 1'lambda = 1 (SCIP)", "scip", _SUM, "it is a program for one context"),
-            ("MIQCP + 1'lambda = 1 (Gurobi)", "gurobi", _SUM, "it is a program for one context"),
+        Method(name, _miqcp(**added), {"single": "printed_limit"}, reason=reason, needs_scip=True)
+        for name, added, reason in (
+            ("MIQCP + binaries (SCIP)", _BINARIES, _SINGLE_ONLY),
+            ("MIQCP + 1'lambda = 1 (SCIP)", _SUM, "it is a program for one context"),
         )
     ),
 )

@@ -34,7 +34,7 @@ from polyhedge.learners.starts import axis_box, check_n_facets, closed, one_side
 from polyhedge.problems import DecisionProblem, Pieces
 from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron
-from polyhedge.solvers.bilinear import available_backend, solve_bilinear
+from polyhedge.solvers.bilinear import check_installed, solve_bilinear
 from polyhedge.solvers.program import Solution, Status
 
 logger = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class MIQCP(Learner):
 
     The printed program leaves the scales of facets and multipliers free. ``MIQCP(normalisation="multipliers",
     aggregated_rows=False)`` is the printed program with $1^\top\lambda = 1$ and nothing else; the default adds
-    binaries and rows that make SCIP certify it.
+    binaries and rows that make SCIP certify it. SCIP comes with ``pip install 'polyhedge[exact]'``.
 
     Parameters
     ----------
@@ -63,8 +63,6 @@ class MIQCP(Learner):
     normalisation : {"facets", "multipliers"}
         How the common scale of a facet and its multiplier is fixed: by 2 K d binaries, which the printed program does
         not have, or by $1^\top\lambda = 1$, for one context and a cost affine in the outcome. See Notes.
-    backend : {"auto", "scip", "gurobi"}
-        SCIP comes with ``pip install 'polyhedge[exact]'``.
     max_nodes : int
         Nodes of the search tree after which the best set so far is returned.
     relative_gap : float
@@ -95,15 +93,14 @@ class MIQCP(Learner):
     --------
     >>> import polyhedge as ph
     >>> decider = ph.RobustDecider(ph.problems.simplex_linear([0.0, 0.0]), learner=MIQCP(n_facets=4, max_nodes=1000))
-    >>> decider.learner.backend
-    'auto'
+    >>> decider.learner.normalisation
+    'facets'
     """
 
     n_facets: int = 4
     contexts: Contexts = "mean"
     aggregated_rows: bool = True
     normalisation: str = "facets"
-    backend: str = "auto"
     max_nodes: int = 20_000
     time_limit: float | None = None
     relative_gap: float = 1e-4
@@ -114,7 +111,7 @@ class MIQCP(Learner):
         """Learn from the learning split only; see `Learner`."""
         check_n_facets(self.n_facets, samples.problem.n_outcomes)
         pieces = _supported_pieces(samples.problem)
-        available_backend(self.backend)
+        check_installed()
         every, (samples, about) = samples, for_contexts(samples, self.contexts, random_state)
         if self.normalisation not in ("facets", "multipliers"):
             raise ValueError(f"normalisation must be 'facets' or 'multipliers', got {self.normalisation!r}.")
@@ -130,7 +127,6 @@ class MIQCP(Learner):
         solution = solve_bilinear(
             # Gaps are shares of the premium: neither the unit of costs nor a constant in them may matter.
             replace(model.program, start=None if start is None else start[1].x, offset=model.program.offset - nominal),
-            backend=self.backend,
             max_nodes=self.max_nodes,
             time_limit=self.time_limit,
             relative_gap=self.relative_gap,

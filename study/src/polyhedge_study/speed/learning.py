@@ -213,7 +213,7 @@ METHODS = (
     LearningMethod("Scenario", (*_SHARED, *_SINGLE), _ours(lambda data: Scenario(time_limit=data.limit))),
     LearningMethod("SciPy Powell", (("shared", "n"),), _by_powell),
     LearningMethod("SciPy milp", _SINGLE, _by_milp),
-    LearningMethod("MIQCP (SCIP)", _SINGLE, _ours(lambda data: MIQCP(backend="scip", time_limit=data.limit))),
+    LearningMethod("MIQCP (SCIP)", _SINGLE, _ours(lambda data: MIQCP(time_limit=data.limit))),
 )
 
 Report = Callable[[LearningRun, str], None]
