@@ -69,34 +69,13 @@ def test_lower_bound_holds_for_every_set_the_other_learners_find():
 
 
 @pytest.mark.parametrize("settings", [{"time_limit": 0.0}, {"max_iterations": 0}])
-@pytest.mark.parametrize("as_printed", [False, True])
-def test_out_of_time_returns_a_valid_set_without_a_bound(settings, as_printed):
+def test_out_of_time_returns_a_valid_set_without_a_bound(settings):
     residuals, centers = learning_data(30)
     problem = PROBLEMS["linear"]()
-    result = CCG(as_printed=as_printed, **settings).learn(Samples(residuals, centers, problem, 0.1))
+    result = CCG(**settings).learn(Samples(residuals, centers, problem, 0.1))
     assert result.status is Status.STOPPED_EARLY
     assert result.lower_bound == -np.inf
     check_evidence(result, residuals, centers.mean(axis=0)[None], problem, 0.1)
-
-
-@pytest.mark.parametrize("name", ["linear", "quadratic", "newsvendor"])
-def test_printed_master_returns_a_valid_set_and_claims_no_bound(name):
-    residuals, centers = learning_data(6)
-    problem = PROBLEMS[name]()
-    result = CCG(as_printed=True, max_iterations=2).learn(Samples(residuals, centers, problem, 0.3))
-    assert result.lower_bound == -np.inf
-    assert "printed master" in result.detail
-    assert np.isfinite(result.objective)
-    check_evidence(result, residuals, centers.mean(axis=0)[None], problem, 0.3)
-
-
-def test_printed_master_stops_with_its_certificate_at_sets_that_are_not_optimal():
-    residuals, centers = learning_data(10)
-    problem = PROBLEMS["newsvendor"]()
-    printed = CCG(as_printed=True).learn(Samples(residuals, centers, problem, 0.2))
-    valid = CCG().learn(Samples(residuals, centers, problem, 0.2))
-    assert printed.status is Status.FINISHED
-    assert printed.objective > valid.objective + 0.05
 
 
 def test_one_outcome_is_an_interval():
@@ -119,13 +98,7 @@ def test_ccg_says_where_it_does_not_apply_and_what_does():
         CCG().learn(Samples(residuals, centers, squared, 0.2))
 
 
-def test_printed_master_needs_enough_facets():
-    residuals, centers = learning_data(10)
-    with pytest.raises(ValueError, match=r"n_facets must be at least n_outcomes \+ 1 = 3"):
-        CCG(n_facets=2, as_printed=True).learn(Samples(residuals, centers, PROBLEMS["linear"](), 0.2))
-
-
-@pytest.mark.parametrize("learner", [CCG(), CCG(as_printed=True), MIQCP()], ids=["valid", "printed", "miqcp"])
+@pytest.mark.parametrize("learner", [CCG(), MIQCP()], ids=["ccg", "miqcp"])
 def test_too_few_samples_for_alpha_are_an_error(learner):
     pytest.importorskip("pyscipopt")
     residuals, centers = learning_data(5)

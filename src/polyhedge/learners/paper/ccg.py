@@ -27,27 +27,17 @@ g(z_i, \hat f_i + \epsilon_j) \le \eta_i + M_j (1 - t_j)\ \text{for every cut } 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from itertools import product
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from polyhedge._support.validation import Array, Indices
 from polyhedge.learners.exact.bound import WORK, Budget, below
-from polyhedge.learners.paper.model import (
-    CentredResiduals,
-    Contexts,
-    ModelRows,
-    add_set,
-    bounded_directions,
-    excess_over_selected,
-    for_contexts,
-)
+from polyhedge.learners.paper.model import Contexts, ModelRows, bounded_directions, excess_over_selected, for_contexts
 from polyhedge.learners.samples import Learner, LearnResult, Samples, standardised
-from polyhedge.learners.starts import axis_box, check_n_facets, closed, without_noise
+from polyhedge.learners.starts import axis_box, closed, without_noise
 from polyhedge.problems import NoSolutionError
-from polyhedge.robust import Adversary
 from polyhedge.robust.scenarios import best_against
 from polyhedge.sets import Polyhedron
 from polyhedge.solvers.program import Solution, Status, status_at
@@ -60,17 +50,12 @@ class CCG(Learner):
 
     Parameters
     ----------
-    n_facets : int
-        Facets of the printed master. The valid one needs no limit: see Notes.
     contexts, max_work, time_limit : as in `Learner`
     tolerance : float
         Stop when the upper bound zeta exceeds the lower bound eta by no more than this share of the spread of costs:
         how much the residuals differ in cost at the first decisions.
     max_iterations : int
         When to stop without that certificate.
-    as_printed : bool
-        Use the master as printed in the paper (module docstring), within a far box, from the prediction
-        as first scenario. No lower bound results.
 
     Notes
     -----
@@ -88,13 +73,11 @@ class CCG(Learner):
     ('optimal', True, True)
     """
 
-    n_facets: int = 4
     contexts: Contexts = "mean"
     tolerance: float = 1e-4
     max_iterations: int = 200
     max_work: float = WORK
     time_limit: float | None = None
-    as_printed: bool = False
 
     @standardised(each_outcome=False)
     def learn(self, samples: Samples, random_state: Any = None) -> LearnResult:
@@ -104,11 +87,7 @@ class CCG(Learner):
                 raise ValueError(f"CCG does not apply to problems with {name}. Use Descent.")
         samples, about = for_contexts(samples, self.contexts, random_state)
         budget = Budget.of(self.max_work, self.time_limit)
-        if self.as_printed:
-            check_n_facets(self.n_facets, samples.problem.n_outcomes)
-            run = _learn_as_printed(samples, self, budget)
-        else:
-            run = _Valid(samples, self, budget).run()
+        run = _Search(samples, self, budget).run()
         shape = closed(samples, samples.normalised(run.shape))
         value = samples.value(shape)
         lower, complaint = below(run.lower_bound, value, run.unit)
@@ -144,7 +123,7 @@ class _Planned:
         return float(self.worst.mean())
 
 
-class _Valid:
+class _Search:
     """Conditional cuts; the master's value is a lower bound."""
 
     def __init__(self, samples: Samples, settings: CCG, budget: Budget) -> None:
@@ -191,7 +170,7 @@ class _Valid:
         self.unit = max(float(np.ptp(costs, axis=1).mean()), float(self.master.excess.max()))
         # Every selection contains one of any n - c_n + 1 residuals.
         for i, worst in enumerate(np.argsort(-costs, axis=1)[:, : samples.n - samples.rank + 1]):
-            self.master.cuts += [Cut(i, samples.residuals[j], np.array([j])) for j in worst]
+            self.master.cuts += [Cut(i, int(j)) for j in worst]
         return self._plan(z, self._least_harmful(z, np.zeros(len(z))))
 
     def _costs_at(self, z: Array) -> Array:
@@ -224,8 +203,7 @@ class _Valid:
         costs = self._costs_at(z)[:, selected]
         worst = selected[costs.argmax(axis=1)]
         return [
-            (float(value), Cut(i, self.samples.residuals[j], np.array([j])))
-            for i, (value, j) in enumerate(zip(costs.max(axis=1), worst, strict=True))
+            (float(value), Cut(i, int(j))) for i, (value, j) in enumerate(zip(costs.max(axis=1), worst, strict=True))
         ]
 
     def _shape(self, plan: _Planned) -> Polyhedron:
@@ -247,59 +225,11 @@ class _Valid:
         return Polyhedron.from_halfspaces(W[order][first], q[order][first])
 
 
-def _learn_as_printed(samples: Samples, settings: CCG, budget: Budget) -> _RunResult:
-    r"""Algorithm 1 with the master as printed: every scenario stays inside the set.
-
-    $$\min_{W, q, z, t, \eta}\ \eta \quad\text{s.t.}\quad g(z, \hat f + e^h) \le \eta,\ W e^h \le q\ \text{for all } h,
-    \quad (W, q, t) \text{ covers } c_n \text{ residuals}$$
-
-    Its value bounds nothing. The scenarios $e^h$ start with the prediction itself, and the worst outcome is sought
-    within a far box, because nothing else bounds it.
-    """
-    units = CentredResiduals.of(samples.residuals)
-    far = 2.0 * float(np.abs(units.residuals).max())
-    shape = axis_box(samples)
-    box = Polyhedron.from_halfspaces(shape.W, far + shape.W @ units.middle)
-    master, scenarios = Master(samples), [np.zeros(samples.problem.n_outcomes)]
-    unit = abs(samples.value(shape) - samples.nominal_cost)
-    status, n_iterations = Status.STOPPED_EARLY, 0
-    while n_iterations < settings.max_iterations and not budget.is_over:
-        rows = ModelRows()
-        points = (np.array(scenarios) - units.middle) / units.scale
-        reach = far * len(units.scale) + float(np.abs(points[0]).sum())
-        columns = add_set(rows, units.residuals, samples.rank, settings.n_facets, reach)
-        for e, k in product(points, range(settings.n_facets)):
-            rows.at_most([*columns.W[k], columns.q[k]], [*e, -1.0], 0.0)
-        master.cuts = [Cut(i, e) for i in range(len(samples.centers)) for e in scenarios]
-        answer = master.solve(rows, columns.t, budget)
-        if not answer.solution.status.has_solution:
-            break
-        W = answer.x[columns.W] / units.scale
-        shape = Polyhedron.from_halfspaces(W, answer.x[columns.q] + W @ units.middle)
-        both = Polyhedron(np.vstack([shape.W, box.W]), np.concatenate([shape.b, box.b]))
-        worst = []
-        for z, center in zip(answer.z, samples.centers, strict=True):
-            case = Adversary(samples.problem, both, 0.0, center).worst_case(z)
-            worst.append((case.value, case.outcome - center))
-        n_iterations += 1
-        if np.mean([value for value, _ in worst]) - answer.levels.mean() <= settings.tolerance * unit:
-            status = Status.OPTIMAL
-            break
-        fresh = [e for (value, e), level in zip(worst, answer.levels, strict=True) if value > level]
-        if all(min(np.abs(e - old).max() for old in scenarios) < 1e-9 for e in fresh):
-            break
-        scenarios += fresh
-    detail = f"printed master, {n_iterations} iterations: zeta - eta certifies the decision, not the set"
-    return _RunResult(shape, -np.inf, status, detail)
-
-
-@dataclass
-class Cut:
-    """The cost at residual `point` counts in context `context` if the residual in `support` is selected, if any."""
+class Cut(NamedTuple):
+    """The cost at a residual counts in a context if the residual is selected."""
 
     context: int
-    point: Array
-    support: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    residual: int
 
 
 @dataclass(frozen=True)
@@ -313,7 +243,7 @@ class MasterSolution:
 
 
 class Master:
-    """min of the mean level over (z, t, levels) subject to cuts; the printed one also over (W, b).
+    """min of the mean level over (z, t, levels) subject to cuts.
 
     `excess` (n,) is how far the cost at each residual can exceed a level where its cut is switched off.
     """
@@ -325,21 +255,21 @@ class Master:
         self.cuts: list[Cut] = []
 
     def solve(self, rows: ModelRows, t: Indices, budget: Budget) -> MasterSolution:
-        """Complete rows that hold the columns t (and perhaps a set) by the cuts of each context, and solve."""
+        """Complete rows that hold the columns t by the cuts of each context, and solve."""
         centers, feasible, pieces = self.samples.centers, self.problem.feasible, self.problem.structure.pieces
         weight = 1.0 / len(centers)
         levels = rows.columns(len(centers), -np.inf, np.inf, cost=weight)
         z_columns = []
         for i, center in enumerate(centers):
-            cuts = [cut for cut in self.cuts if cut.context == i]
+            kept = [cut.residual for cut in self.cuts if cut.context == i]
             columns = rows.embed(feasible.program, weight)[feasible.z_columns]
             z_columns.append(columns)
-            outcomes = center + np.array([cut.point for cut in cuts])
+            outcomes = center + self.samples.residuals[kept]
             slopes = np.einsum("ldp,sd->slp", pieces.Q, outcomes) + pieces.p
-            for cut, slope, constant in zip(cuts, slopes, outcomes @ pieces.q.T + pieces.c, strict=True):
-                M = self.excess[cut.support]
+            for j, slope, constant in zip(kept, slopes, outcomes @ pieces.q.T + pieces.c, strict=True):
+                M = float(self.excess[j])
                 for values, known in zip(slope, constant, strict=True):
-                    rows.at_most([*columns, levels[i], *t[cut.support]], [*values, -1.0, *M], M.sum() - known)
+                    rows.at_most([*columns, levels[i], t[j]], [*values, -1.0, M], M - known)
         program = rows.conic()
         n_rows = len(program.b)
         solution = solve(program, time_limit=budget.seconds, max_nodes=budget.affords(n_rows))

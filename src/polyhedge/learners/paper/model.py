@@ -51,15 +51,8 @@ class SetColumns:
     s: Indices
 
 
-def add_set(
-    rows: ModelRows,
-    residuals: Array,
-    rank: int,
-    n_facets: int,
-    reach: float | None = None,
-    largest: float | None = None,
-) -> SetColumns:
-    """Lemma 1 and Lemma 2: K facets that cover `rank` residuals, offsets up to `reach`.
+def add_set(rows: ModelRows, residuals: Array, rank: int, n_facets: int, largest: float | None = None) -> SetColumns:
+    """Lemma 1 and Lemma 2: K facets that cover `rank` residuals.
 
     Facets are normalised by binaries s, or, where `largest` is given, have free entries up to it.
     """
@@ -68,7 +61,7 @@ def add_set(
     bound = 1.0 if largest is None else largest
     nearest = bound * float(np.partition(size, n - rank)[n - rank])
     W = rows.columns(n_facets * d, -bound, bound).reshape(n_facets, d)
-    q = rows.columns(n_facets, -nearest, bound * float(size.max()) if reach is None else reach)
+    q = rows.columns(n_facets, -nearest, bound * float(size.max()))
     t = rows.columns(n, 0.0, 1.0, integer=True)
     n_signs = 2 if largest is None else 0
     s = rows.columns(n_signs * n_facets * d, 0.0, 1.0, integer=True).reshape(n_signs, n_facets, d)
