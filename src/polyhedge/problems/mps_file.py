@@ -24,12 +24,12 @@ def from_mps(
 
     Parameters
     ----------
-    path : the file; .mps, .mps.gz, or anything else that HiGHS reads.
+    path : the file; .mps, or anything else that HiGHS reads.
     uncertain : names of columns or rows, one for each outcome
         A column: its cost per unit is the outcome, whatever the file says. A row: its right-hand side is the outcome,
         and the row must hold for every outcome of the set; it must be an inequality with one side.
     name : what to call the problem in reports; the name of the file if not given.
-    max_bytes : how large the file may be, unpacked: a stranger's file should not take all memory.
+    max_bytes : how large the file may be: a stranger's file should not take all memory.
 
     Notes
     -----

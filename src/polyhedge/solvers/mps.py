@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import highspy
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._support.files import replace_file
 from polyhedge._support.validation import Array, Mask, check_count
 
 MAX_MPS_BYTES = 2**26
-"""Bytes of a file, unpacked: about a million coefficients, more than CVXPY compiles in a minute."""
+"""Bytes of a file: about a million coefficients, more than CVXPY compiles in a minute."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,35 +36,21 @@ class MpsModel:
 
 
 def read_mps(path: str | Path, max_bytes: int = MAX_MPS_BYTES) -> MpsModel:
-    """Read a linear model, with or without integers, from an MPS file (also compressed, .mps.gz)."""
+    """Read a linear model, with or without integers, from an MPS file."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}. Check the path.")
-    size, unpacked = path.stat().st_size, None
-    with path.open("rb") as file:
-        is_packed = file.read(2) == b"\x1f\x8b"
-    if size <= check_count(max_bytes, "max_bytes", minimum=1) and is_packed:  # not every build of HiGHS unpacks
-        try:
-            with gzip.open(path) as file:
-                unpacked = file.read(max_bytes + 1)
-        except (OSError, EOFError, zlib.error) as error:
-            raise ValueError(f"{path} cannot be unpacked: {error}. Pack it again, or give it as it is.") from error
-        size = len(unpacked)
-    if size > max_bytes:
-        size_text = "unpacks to more than that" if is_packed else f"has {size}"
+    if path.suffix == ".gz":
+        raise ValueError(f"{path} is packed. Unpack it (gunzip): not every build of HiGHS does.")
+    size = path.stat().st_size
+    if size > check_count(max_bytes, "max_bytes", minimum=1):
         raise ValueError(
-            f"{path} may have at most {max_bytes} bytes, and {size_text}: a stranger's file should not take all "
-            "memory. If you trust it, raise the limit with from_mps(..., max_bytes=...)."
+            f"{path} may have at most {max_bytes} bytes, and has {size}: a stranger's file should not take all memory. "
+            "If you trust it, raise the limit with from_mps(..., max_bytes=...)."
         )
     highs = highspy.Highs()
     highs.setOptionValue("output_flag", False)
-    if unpacked is None:
-        status = highs.readModel(str(path))
-    else:
-        with TemporaryDirectory() as folder:
-            plain = Path(folder, path.stem if path.suffix == ".gz" else path.name)
-            replace_file(plain, unpacked)
-            status = highs.readModel(str(plain))
+    status = highs.readModel(str(path))
     lp, n_quadratic = highs.getLp(), highs.getModel().hessian_.dim_
     if status == highspy.HighsStatus.kError or not lp.num_col_:
         raise ValueError(f"{path} is not a model that HiGHS can read. Write it again as a free-format MPS file.")
