@@ -250,9 +250,7 @@ def test_a_model_file_beyond_its_limit_is_refused_before_it_is_read_and_the_limi
     text = FUEL.format(sense="").encode() + b"* " + b"x" * 100_000 + b"\n"
     path = tmp_path / "fuel.mps"
     path.write_bytes(text)
-    with pytest.raises(
-        ValueError, match=rf"at most 50000 bytes, and has {len(text)}.*raise .*max_bytes="
-    ):
+    with pytest.raises(ValueError, match=rf"at most 50000 bytes, and has {len(text)}.*raise .*max_bytes="):
         ph.problems.from_mps(path, uncertain=["oil", "barrels", "demand"], max_bytes=50_000)
     assert ph.problems.from_mps(path, uncertain=["oil", "barrels", "demand"], max_bytes=200_000).n_outcomes == 3
     packed = path.rename(tmp_path / "fuel.mps.gz")

@@ -86,28 +86,7 @@ class CCG(Learner):
             if getattr(samples.problem, name) is not None:
                 raise ValueError(f"CCG does not apply to problems with {name}. Use Descent.")
         samples, about = for_contexts(samples, self.contexts, random_state)
-        budget = Budget.of(self.max_work, self.time_limit)
-        run = _Search(samples, self, budget).run()
-        shape = closed(samples, samples.normalised(run.shape))
-        value = samples.value(shape)
-        lower, complaint = below(run.lower_bound, value, run.unit)
-        return LearnResult(
-            set=shape,
-            objective=value,
-            status=Status.FAILED if complaint else run.status,
-            lower_bound=lower,
-            detail=f"objective and bound for {about}; {complaint or run.detail}",
-        )
-
-
-class _RunResult(NamedTuple):
-    """What a run of masters and adversaries ends with; `unit` is the spread of costs over the residuals."""
-
-    shape: Polyhedron
-    lower_bound: float
-    status: Status
-    detail: str
-    unit: float = 0.0
+        return _Search(samples, self, Budget.of(self.max_work, self.time_limit)).run(about)
 
 
 @dataclass(frozen=True)
@@ -130,7 +109,8 @@ class _Search:
         self.samples, self.problem, self.settings, self.budget = samples, samples.problem, settings, budget
         self.master, self.unit = Master(samples), 0.0
 
-    def run(self) -> _RunResult:
+    def run(self, about: str) -> LearnResult:
+        """Search until the bounds meet or the budget is spent."""
         settings, budget, n_iterations = self.settings, self.budget, 0
         best = self._first_plan()
         # Where residuals cannot differ in cost, all selections cost the same, and no master is needed.
@@ -140,19 +120,27 @@ class _Search:
             rows = ModelRows()
             t = rows.columns(self.samples.n, 0.0, 1.0, integer=True)
             rows.at_most(t, -np.ones(len(t)), -float(self.samples.rank))
-            answer = self.master.solve(rows, t, budget)
-            if not answer.solution.status.has_solution:
+            solution, z, levels = self.master.solve(rows, t, budget)
+            if not solution.status.has_solution:
                 break
-            lower = max(lower, answer.solution.value - answer.solution.gap)
+            lower = max(lower, solution.value - solution.gap)
             plans = (
-                self._separate(answer, np.flatnonzero(answer.x[t] > 0.5)),
-                self._plan(answer.z, self._least_harmful(answer.z, answer.levels)),
+                self._separate(z, levels, np.flatnonzero(solution.x[t] > 0.5)),
+                self._plan(z, self._least_harmful(z, levels)),
             )
             best = min(best, *plans, key=lambda plan: plan.value)
             n_iterations += 1
-        status = status_at(best.value - lower, self.unit, settings.tolerance)
-        detail = f"{n_iterations} iterations, {len(self.master.cuts)} scenarios, bound valid for every convex set"
-        return _RunResult(self._shape(best), lower, status, detail, self.unit)
+        shape = closed(self.samples, self.samples.normalised(self._shape(best)))
+        value, status = self.samples.value(shape), status_at(best.value - lower, self.unit, settings.tolerance)
+        lower, complaint = below(lower, value, self.unit)
+        words = f"{n_iterations} iterations, {len(self.master.cuts)} scenarios, bound valid for every convex set"
+        return LearnResult(
+            set=shape,
+            objective=value,
+            status=Status.FAILED if complaint else status,
+            lower_bound=lower,
+            detail=f"objective and bound for {about}; {complaint or words}",
+        )
 
     def _first_plan(self) -> _Planned:
         """Decisions against the mean residual; cuts that bound every level from below."""
@@ -191,13 +179,15 @@ class _Search:
     def _plan(self, z: Array, selected: Indices) -> _Planned:
         return _Planned(z, selected, np.array([w for w, _ in self._worst_points(z, selected)]))
 
-    def _separate(self, answer: MasterSolution, selected: Indices) -> _Planned:
+    def _separate(self, z: Array, levels: Array, selected: Indices) -> _Planned:
         """The adversary: a cut for every context whose cost over the hull exceeds its level."""
-        worst = self._worst_points(answer.z, selected)
-        for i, (value, cut) in enumerate(worst):
-            if value > answer.levels[i] + 0.1 * self.settings.tolerance * self.unit:
-                self.master.cuts.append(cut)
-        return _Planned(answer.z, selected, np.array([value for value, _ in worst]))
+        worst = self._worst_points(z, selected)
+        self.master.cuts += [
+            cut
+            for (value, cut), level in zip(worst, levels, strict=True)
+            if value > level + 0.1 * self.settings.tolerance * self.unit
+        ]
+        return _Planned(z, selected, np.array([value for value, _ in worst]))
 
     def _worst_points(self, z: Array, selected: Indices) -> list[tuple[float, Cut]]:
         costs = self._costs_at(z)[:, selected]
@@ -232,16 +222,6 @@ class Cut(NamedTuple):
     residual: int
 
 
-@dataclass(frozen=True)
-class MasterSolution:
-    """Decisions (m, p) and levels (m,) of the contexts; `x` are all columns."""
-
-    solution: Solution
-    z: Array
-    levels: Array
-    x: Array
-
-
 class Master:
     """min of the mean level over (z, t, levels) subject to cuts.
 
@@ -254,8 +234,8 @@ class Master:
         self.excess = excess_over_selected(samples.residuals, low, high, samples.rank)
         self.cuts: list[Cut] = []
 
-    def solve(self, rows: ModelRows, t: Indices, budget: Budget) -> MasterSolution:
-        """Complete rows that hold the columns t by the cuts of each context, and solve."""
+    def solve(self, rows: ModelRows, t: Indices, budget: Budget) -> tuple[Solution, Array, Array]:
+        """Complete rows that hold the columns t by the cuts of each context: the solution, decisions and levels."""
         centers, feasible, pieces = self.samples.centers, self.problem.feasible, self.problem.structure.pieces
         weight = 1.0 / len(centers)
         levels = rows.columns(len(centers), -np.inf, np.inf, cost=weight)
@@ -278,4 +258,4 @@ class Master:
         if solution.status.has_solution:  # g_0 of each decision stands in the objective, not in the rows
             u = np.zeros((len(z), self.problem.n_outcomes))
             whole = whole + self.problem.evaluate(z, u) - pieces.evaluate(z, u)
-        return MasterSolution(solution, z, whole, solution.x)
+        return solution, z, whole
