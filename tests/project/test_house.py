@@ -132,10 +132,10 @@ BUDGETS = {
     "": 3590,  # 2900 is the aim
     "data": 875,  # 900 is the aim
     "predictors": 1555,  # 1000 is the aim
-    "problems": 4480,  # 3900 is the aim
+    "problems": 4390,  # 3900 is the aim
     "sets": 1175,
     "robust": 3540,  # 3500 is the aim
-    "learners": 4715,  # 4600 is the aim
+    "learners": 4345,  # 4600 is the aim
     "planning": 4035,  # 3000 is the aim
     "regions": 995,  # 900 is the aim
     "calibration": 1790,  # 1900 is the aim
@@ -145,7 +145,7 @@ BUDGETS = {
     "app": 3725,  # 3800 is the aim
     "distributed": 545,  # 600 is the aim
     "integrations": 130,
-    "solvers": 2325,  # 2100 is the aim
+    "solvers": 2265,  # 2100 is the aim
     "_support": 1115,  # 900 is the aim
 }
 """Lines of each package, "" being the modules at the top level: new code finds its room, or makes room."""
