@@ -103,7 +103,7 @@ def test_miqcp_for_several_contexts_equals_brute_force_over_shared_selections(na
     pytest.importorskip("pyscipopt")
     residuals, centers = learning_data(7)
     problem, chosen = PROBLEMS[name](), [1, 4]
-    result = MIQCP(contexts=chosen, relative_gap=1e-5, time_limit=20).learn(Samples(residuals, centers, problem, 0.25))
+    result = MIQCP(contexts=chosen, relative_gap=1e-5, time_limit=120).learn(Samples(residuals, centers, problem, 0.25))
     truth = brute_force(problem, residuals, centers[chosen], 0.25)
     assert result.objective == pytest.approx(truth, abs=1e-4)
     assert result.lower_bound <= truth + 1e-6
