@@ -95,6 +95,7 @@ ax.plot(days[~kept], costs[~kept], "o", ms=4, color="#d1242f", label="above its 
 ax.set(ylabel="EUR, one shop")
 ax.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
 fig.autofmt_xdate()
+fig.tight_layout()
 plt.show()
 
 # %%

@@ -77,7 +77,7 @@ fig, ax = plt.subplots(figsize=(5.8, 3.6))
 colors = {"Polyhedge": "#1b4f7a", "quantiles": "#4f86b5"}
 for name, (bound, cost) in figures.items():
     ax.plot(cost, bound, "o", color=colors.get(name, "#c98a3b"), ms=8 if name == "Polyhedge" else 6)
-    ax.annotate(name, (cost, bound), textcoords="offset points", xytext=(7, 3), fontsize=8)
+    ax.annotate(name, (cost, bound), textcoords="offset points", xytext=(0, 7), ha="center", fontsize=8)
 ax.set(xlabel="mean cost that came", ylabel="mean bound, known before")
 ax.margins(0.25)
 fig.tight_layout()
