@@ -42,6 +42,7 @@ from polyhedge.monitoring.refresh import recalibrated, refreshed
 from polyhedge.predictors.regressor import takes_nan, takes_sparse
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions import LearnedSet, Work
+from polyhedge.robust.threads import one_blas_thread
 from polyhedge.rows import labels_by
 from polyhedge.sets import Region
 from polyhedge.solvers.options import Solver, solver_of
@@ -193,7 +194,7 @@ class RobustDecider(SettingsEstimator):
         for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
             delattr(self, name)  # no part of an earlier fit may stay with parts of this one
         self._fit_has_begun, self._state = True, MonitoringState()
-        with bar("fitting", progress), self._solving:
+        with bar("fitting", progress), self._solving, one_blas_thread():
             model, found = fit(self, X, Y, (train, learn, calibrate), groups, parameters, sample_weight)
         self._take_over(model)
         self._prepared_from, self.diagnostics_ = self.calibration, found

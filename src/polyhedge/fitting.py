@@ -48,7 +48,6 @@ from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.problems.checks import check_feasible, check_outcomes, in_outcome_order, is_named, named_by
 from polyhedge.problems.layout import layout_of, parameter_rows
 from polyhedge.regions import CostGuard, LearnedSet, RegionFamily, SetPolicy
-from polyhedge.robust.threads import one_blas_thread
 from polyhedge.rows import Rows, check_features, check_rows, check_source, n_rows_of
 from polyhedge.sets import Shape
 from polyhedge.solvers.program import Status
@@ -65,7 +64,6 @@ Parts = tuple[ArrayLike | None, ArrayLike | None, ArrayLike | None]
 """The rows that train, learn and calibrate, where the user gives them."""
 
 
-@one_blas_thread()
 def fit(
     settings: Any,
     X: Any,

@@ -200,7 +200,7 @@ def test_another_promise_than_the_usual_one_is_told_with_its_reason_and_what_the
 
 def test_a_usual_promise_is_told_as_well(fitted):
     assert "guarantee  " in str(fitted[0])
-    assert fitted[0].guarantee_.startswith('"cost", as asked. guarantee="outcome" bounds the cost of every other')
+    assert fitted[0].guarantee_.startswith('"cost", as asked. guarantee="outcome" has higher bounds')
 
 
 @pytest.mark.parametrize("name", ["set_", "spread_"])
