@@ -35,8 +35,8 @@ _SAME = 1e-9
 _SAME_PRICE = 2.0**-40
 _MOST_KNOTS = 128
 """Residuals at which the slope of a tail is tabled: each takes a pass over all of them."""
-_BLOCK = 2**16
-"""Rows that are worked on at a time."""
+_BLOCK, _FEW = 2**16, 2**8
+"""Rows that are worked on at a time, and rows that are few."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,8 +71,7 @@ class Separable:
 
     def tabled(self, points: Array, risk: Risk) -> Tables:
         """The risk of the terms over points (n, d)."""
-        slopes = [self._table(i, points[:, self.outcome[i]], risk) for i in range(len(self.slope))]
-        return Tables(self, slopes)
+        return Tables(self, [self._table(i, points[:, self.outcome[i]], risk) for i in range(len(self.slope))])
 
     def _table(self, i: int, residuals: Array, risk: Risk) -> tuple[Array, Array]:
         kinks, low, high = self.beta[i] * residuals, self.low[i], self.high[i]
@@ -104,7 +103,7 @@ class Tables:
     def _least(self, contexts: Array, scales: Array) -> Array:
         """The decisions at the price at which the coupling row is just kept."""
         cost, centers = self.cost, self.cost.kappa + self.cost.beta * contexts[:, self.cost.outcome]
-        free = self._placed(np.zeros(len(contexts)), centers, scales)
+        free = self._placed(np.zeros(1), centers, scales)
         within = ~np.array(cost.is_equation) & (free @ cost.row <= cost.limit)
         if not cost.row.any() or within.all():
             return free
@@ -137,17 +136,20 @@ class Tables:
 
     def _stepped(self, centers: Array, scales: Array, free: Array) -> tuple[Array, Array]:
         """Decisions just before and just behind the price at which the row is kept."""
-        cost, zeta = self.cost, self._steps
+        cost, zeta, rows = self.cost, self._steps, np.arange(len(free))
 
         def placed(k: Indices) -> Array:
-            return np.clip(centers + scales[:, None] * zeta[k], cost.lower, cost.upper)
+            return np.minimum(np.maximum(centers[:, None] + scales[:, None, None] * zeta[k], cost.lower), cost.upper)
 
         low, high = np.full(len(free), -1), np.full(len(free), len(zeta) - 1)
+        ways = 2 if len(free) > _FEW else 32  # of few rows a call takes longer than its numbers
         while (high - low > 1).any():
-            middle = np.maximum((low + high) // 2, 0)
-            is_over = placed(middle) @ cost.row > cost.limit
-            low, high = np.where(is_over, middle, low), np.where(is_over, high, middle)
-        return np.where((low < 0)[:, None], free, placed(np.maximum(low, 0))), placed(high)
+            middle = np.maximum(low[:, None] + (high - low)[:, None] * np.arange(1, ways) // ways, 0)
+            n_over = (placed(middle) @ cost.row > cost.limit).sum(axis=1)
+            edges = np.column_stack([low, middle, high])
+            low, high = edges[rows, n_over], edges[rows, n_over + 1]
+        more, less = placed(np.maximum(np.column_stack([low, high]), 0)).transpose(1, 0, 2)
+        return np.where((low < 0)[:, None], free, more), less
 
     def _zeta(self, price: Array) -> Array:
         """Where the decisions stand (N, p) when the coupling row has this price (N,)."""
@@ -158,7 +160,7 @@ class Tables:
         return zeta
 
     def _placed(self, price: Array, centers: Array, scales: Array) -> Array:
-        """The best decisions when the coupling row has this price (N,)."""
+        """The best decisions when the coupling row has this price (N,), or one for all rows (1,)."""
         cost = self.cost
         z = np.clip(centers + scales[:, None] * self._zeta(price), cost.lower, cost.upper)
         if not cost.is_integer:

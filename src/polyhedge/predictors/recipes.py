@@ -32,6 +32,7 @@ from polyhedge.predictors.columns import (
     Schema,
     as_table,
     center_and_scale,
+    numbers_in,
     part_of,
     read_features,
     reads_columns,
@@ -162,7 +163,7 @@ class ArrayPredictor:
         if isinstance(self.reads, Encoding):
             matrix = self.reads(X)
         else:
-            matrix = np.asarray(X[list(self.names)] if self.names and hasattr(X, "columns") else X, dtype=np.float64)
+            matrix = numbers_in(X, self.names) if self.names and hasattr(X, "columns") else np.asarray(X, dtype=float)
             if matrix.ndim != 2:
                 raise ValueError(f"Expected 2D array of rows and columns, got the shape {matrix.shape}.")
             if matrix.shape[1] != self.n_features_in_:
