@@ -6,6 +6,7 @@ names and are taken as they come. Other libraries than pandas are distinguished 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -18,6 +19,7 @@ BACKENDS = ("pandas", "polars", "pyarrow")
 """Libraries whose frames come out; frames of others that narwhals knows go in."""
 # Most rows are of these, and are recognised without narwhals, which takes longer to import than a row takes to decide.
 _PLAIN = ("builtins", "numpy", "scipy", "pandas")
+_WITH_POINTS = re.compile(r"\s*(\d{1,2})\.(\d{1,2})\.(\d{4})\b(.*)")
 
 
 # Frames of other libraries
@@ -114,6 +116,21 @@ def distinct_names(names: Sequence[str]) -> list[str]:
         taken.add(name)
         distinct.append(name)
     return distinct[::-1]
+
+
+def iso_date(value: Any) -> Any:
+    """A text that begins with a date with points, whose day comes first, in ISO 8601; anything else as it is.
+
+    Examples
+    --------
+    >>> iso_date("31.12.2024 18:00"), iso_date("2024-12-31"), iso_date(1.5)
+    ('2024-12-31 18:00', '2024-12-31', 1.5)
+    """
+    match = _WITH_POINTS.match(value) if isinstance(value, str) else None
+    if match is None:
+        return value
+    day, month, year, time = match.groups()
+    return f"{year}-{month:0>2}-{day:0>2}{time}"
 
 
 def as_frame(columns: Mapping[str, Any], backend: str, index: Any = None) -> Any:

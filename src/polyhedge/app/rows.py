@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from polyhedge._support.frames import iso_date
 from polyhedge._support.validation import Array
 from polyhedge._support.warnings import Code
 from polyhedge.data import equal_rows, take_rows
@@ -219,11 +220,11 @@ def times_of(table: Table, name: str) -> NDArray[Any]:
     import pandas as pd
 
     try:
-        dates = pd.to_datetime(raw, format="ISO8601", utc=True)
+        dates = pd.to_datetime(raw.map(iso_date), format="ISO8601", utc=True)
     except (ValueError, TypeError) as error:
         raise ValueError(
-            f"The time column {name!r} of {table.source} must hold numbers, or dates written as 2024-12-31 or "
-            f"2024-12-31 23:59, got for example {str(raw[is_text].iloc[0])!r}."
+            f"The time column {name!r} of {table.source} must hold numbers, or dates written as 2024-12-31, "
+            f"2024-12-31 23:59 or 31.12.2024, got for example {str(raw[is_text].iloc[0])!r}."
         ) from error
     return np.asarray(dates.dt.tz_localize(None).to_numpy(dtype="datetime64[us]"))
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polyhedge._support.frames import as_pandas, check_same_rows, column_of, is_missing
+from polyhedge._support.frames import as_pandas, check_same_rows, column_of, is_missing, iso_date
 from polyhedge._support.stored import stored
 from polyhedge._support.validation import check_count, check_rng
 
@@ -373,7 +373,8 @@ def as_times(values: Any, dtype: Any = None) -> NDArray[Any]:
         else:
             from pandas import to_datetime
 
-            times = to_datetime(array, utc=True, format="ISO8601").tz_localize(None).to_numpy("datetime64[us]")
+            dates = [iso_date(each) for each in array.tolist()] if array.dtype.kind in "OU" else array
+            times = to_datetime(dates, utc=True, format="ISO8601").tz_localize(None).to_numpy("datetime64[us]")
     except (TypeError, ValueError) as error:
         raise ValueError(f"Times must be numbers, or dates such as 2024-12-31: {error}.") from error
     if np.isnan(times).any() if times.dtype.kind == "f" else np.isnat(times).any():

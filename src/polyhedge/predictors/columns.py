@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from polyhedge._support.frames import listed, names_of
+from polyhedge._support.frames import iso_date, listed, names_of
 from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, Indices, Mask
 
@@ -444,14 +444,16 @@ def text_of(column: Any) -> Any:
 
 
 def is_dates(column: Any) -> bool:
-    """Whether a column of a frame holds dates: as a type of its own, as Python objects or as ISO 8601 texts.
+    """Whether a column of a frame holds dates: as a type of its own, as Python objects or as texts.
+
+    Texts are dates in ISO 8601, or with points and the day first.
 
     Empty texts, and a few that are no dates, are missing dates.
 
     Examples
     --------
     >>> import pandas as pd
-    >>> columns = ["2024-02-29", None], ["2024-02-29 18:00", "2024-03-01T06:00:00Z"], ["2024-02-30"], ["May"], [7]
+    >>> columns = ["2024-02-29", None], ["29.2.2024 18:00", "2024-03-01T06:00:00Z"], ["2024-02-30"], ["May"], [7]
     >>> [is_dates(pd.Series(values)) for values in columns]
     [True, True, False, False, False]
     """
@@ -465,7 +467,7 @@ def is_dates(column: Any) -> bool:
     if not all(isinstance(value, str) for value in there):
         return False
     there = there[there.str.strip() != ""]
-    is_iso = there.map(lambda text: bool(_ISO.fullmatch(text))) & _dates(there).notna()
+    is_iso = there.map(lambda text: bool(_ISO.fullmatch(iso_date(text)))) & _dates(there).notna()
     return len(there) > 0 and bool(is_iso.sum() > _MOST_READABLE * len(there))
 
 
@@ -498,7 +500,7 @@ def _dates(column: Any) -> Any:
 
     def without_offset(value: Any) -> Any:
         match = _WITH_OFFSET.fullmatch(value) if isinstance(value, str) else None
-        return value if match is None else match.group(1)
+        return iso_date(value) if match is None else match.group(1)
 
     if column.dtype.kind == "M":
         return column
