@@ -131,10 +131,10 @@ def test_no_module_is_longer_than_a_reader_keeps_in_mind() -> None:
 BUDGETS = {
     "": 3590,  # 2900 is the aim
     "data": 875,  # 900 is the aim
-    "predictors": 1555,  # 1000 is the aim
+    "predictors": 1560,  # 1000 is the aim
     "problems": 4390,  # 3900 is the aim
     "sets": 1175,
-    "robust": 3540,  # 3500 is the aim
+    "robust": 3520,  # 3500 is the aim
     "learners": 4345,  # 4600 is the aim
     "planning": 4035,  # 3000 is the aim
     "regions": 995,  # 900 is the aim
@@ -146,7 +146,7 @@ BUDGETS = {
     "distributed": 545,  # 600 is the aim
     "integrations": 130,
     "solvers": 2265,  # 2100 is the aim
-    "_support": 1115,  # 900 is the aim
+    "_support": 1130,  # 900 is the aim
 }
 """Lines of each package, "" being the modules at the top level: new code finds its room, or makes room."""
 
