@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     )
     from polyhedge._support.warnings import CodedWarning as CodedWarning
     from polyhedge.calibration import (
-        Calibration as Calibration,
         conformal_radius as conformal_radius,
         conformal_rank as conformal_rank,
         coverage_law as coverage_law,

@@ -146,19 +146,18 @@ def labels_of_groups(settings: Any, groups: ArrayLike | None, X: Any, n: int, la
     something for.
     """
     split, calibrator = settings.split, settings.calibration
-    if groups is None and isinstance(calibrator, Blocks):
-        return calibrator.blocks(Rows(as_pandas(X), labels=labels))
     if isinstance(split, GroupSplit):
         if groups is not None:
             raise ValueError(f"groups are given, and split={split!r} finds others in X. Give one of them.")
         groups = split.labels(as_pandas(X))
-    if groups is None:
-        return None
-    labels = np.asarray(groups)
-    if labels.shape != (n,):
-        raise ValueError(f"groups must have one label for each of the {n} rows, got shape {labels.shape}.")
-    check_labels(labels)
-    return labels
+    own = None if groups is None else np.asarray(groups)
+    if own is not None:
+        if own.shape != (n,):
+            raise ValueError(f"groups must have one label for each of the {n} rows, got shape {own.shape}.")
+        check_labels(own)
+    if isinstance(calibrator, Blocks):
+        return calibrator.groups(Rows(as_pandas(X), groups=own, labels=labels))
+    return own
 
 
 # 2. Split
@@ -240,10 +239,10 @@ def check_whole(split: Split, groups: Any) -> None:
 
 @dataclass(frozen=True, eq=False)
 class ChosenPredictor:
-    """The rows as a predictor takes them, with raw columns read by the schema, and what makes that predictor.
+    """The rows as a predictor takes them, and `make`, which returns that predictor.
 
-    The schema is None for arrays and predictors that read raw columns themselves. `notes` say what was chosen, prepared
-    and left out, and why.
+    Raw columns were read by the schema. It is None for arrays and predictors that read raw columns themselves. `notes`
+    say what was chosen, prepared and left out, and why.
     """
 
     problem: DecisionProblem

@@ -20,7 +20,7 @@ from polyhedge._support.frames import as_pandas, backend_of, from_dictionaries, 
 from polyhedge._support.stored import stored
 from polyhedge._support.text import printable
 from polyhedge._support.validation import Array, Indices
-from polyhedge.calibration import Calibration, Calibrator, Radii, score_tolerance
+from polyhedge.calibration.radii import CalibrationRecord, Calibrator, Radii, refuse_groups, score_tolerance
 from polyhedge.data import Split, digest_rows, take_rows
 from polyhedge.decisions import Decisions, Labels, no_decisions
 from polyhedge.evaluation import RowMeasures, measure_rows
@@ -116,13 +116,13 @@ class Model:
     family : the regions, learned without calibration rows; it knows the problem and the predictor.
     record : how the family was made.
     radii : what calibration made of scores.
-    trail : the audit trail: one `Calibration` for each calibration so far, the newest last.
+    trail : the audit trail: one `CalibrationRecord` for each calibration so far, the newest last.
     """
 
     family: RegionFamily
     record: Record
     radii: Radii
-    trail: tuple[Calibration, ...]
+    trail: tuple[CalibrationRecord, ...]
 
     def __repr__(self) -> str:
         promise = f"{self.radii.kind} promise, alpha {self.radii.alpha:g}"
@@ -290,9 +290,10 @@ class Model:
         return X if self.names is None and self._n_features is None else from_dictionaries(X)
 
     def as_rows(self, X: Any) -> Any:
-        """X, or one row of it if it is a series by the names of the features; not if it is a column.
+        """X as rows.
 
-        Dictionaries by these names are rows too, and so is a list or array of as many numbers as there are features.
+        A series indexed by the names of the features is one row, any other series a column. One row may also be a
+        dictionary by these names, or as many numbers as there are features.
         """
         X = self._framed(X)
         if isinstance(X, (list, tuple, np.ndarray)) and self.schema is None:
@@ -334,7 +335,7 @@ class Model:
         return decisions if len(kept) == len(reasons) else decisions.among(kept, reasons), notes
 
     def measure(self, X: Any, Y: Any, parameters: Mapping[Any, Any] | None = None, labels: Any = None) -> RowMeasures:
-        """Bound, constraints, realised cost and regret row by row; rows that were not used for fitting."""
+        """Bound, constraints, realised cost and regret of each row; only for rows that were not used for fitting."""
         rows, kept, reasons = self.read_usable(X, Y, parameters, labels)
         if rows is None:
             raise ValueError(f"No row can be decided. The first: {reasons[0]}.")
@@ -426,9 +427,9 @@ def fitted_model(family: RegionFamily, record: Record, radii: Radii, digest: str
     return Model(family, record, radii, (_entry(radii, digest),))
 
 
-def _entry(radii: Radii, digest: str) -> Calibration:
+def _entry(radii: Radii, digest: str) -> CalibrationRecord:
     date = datetime.now(UTC).isoformat(timespec="seconds")
-    return Calibration(date, radii.n, radii.radius, digest, radii.alpha)
+    return CalibrationRecord(date, radii.n, radii.radius, digest, radii.alpha)
 
 
 def calibrated_radii(family: RegionFamily, calibrator: Calibrator, rows: Rows, alpha: float) -> tuple[Radii, str]:
@@ -436,11 +437,12 @@ def calibrated_radii(family: RegionFamily, calibrator: Calibrator, rows: Rows, a
 
     The rows must not have trained, learned or chosen anything in the family.
     """
-    if isinstance(calibrator, Calibrator) and calibrator.needs_costs and not family.scores_are_costs:
+    if calibrator.needs_costs and not family.scores_are_costs:
         raise ValueError(
             f"{type(calibrator).__name__} adds up costs, and scores of {family.made_of} are none. Use "
             'guarantee="cost" and a problem without uncertain constraints.'
         )
+    refuse_groups(calibrator, rows)
     with one_blas_thread():
         scores = scores_of(family, rows)
     if not family.scores_are_steps:  # steps are integers, which differ by no rounding
@@ -464,7 +466,7 @@ def calibrated_radii(family: RegionFamily, calibrator: Calibrator, rows: Rows, a
 
 
 def scores_of(family: RegionFamily, rows: Rows, block: int = 262_144) -> Array:
-    """Scores (N,) of rows with outcomes, `block` rows at once: what is needed in between does not grow with N."""
+    """Scores (N,) of rows with outcomes, `block` rows at once, so that memory does not grow with N."""
     n, scores = len(rows), []
     for start in range(0, n, block):
         part = rows if n <= block else rows.take(slice(start, start + block))

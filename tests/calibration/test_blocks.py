@@ -163,6 +163,19 @@ def test_what_cannot_be_added_up_is_refused() -> None:
         ph.RobustDecider(newsvendor(), calibration=Total("week"), alpha=0.2, random_state=0).fit(X[:70], Y[:70])
 
 
+def test_other_groups_than_the_blocks_are_refused() -> None:
+    """Finer groups would let a part of a block calibrate; coarser ones link blocks that are counted one by one."""
+    X, Y = panel(60)
+    weeks = X["week"].to_numpy()
+    decider = ph.RobustDecider(newsvendor(), calibration=AllOf("week"), alpha=0.2, random_state=0)
+    for groups in (np.arange(len(X)) // 2, weeks // 2):
+        with pytest.raises(ValueError, match="The groups of AllOf are its blocks"):
+            decider.fit(X, Y, groups=groups)
+    decider.split = ph.data.GroupSplit("week")
+    own = decider.fit(X, Y).split_.calibrate
+    assert not set(weeks[own]) & set(np.delete(weeks, own))
+
+
 def test_all_of_a_block_costs_more_than_one_row(decider: ph.RobustDecider) -> None:
     X, Y = panel(120)
     all_of = ph.RobustDecider(newsvendor(), calibration=AllOf("week"), alpha=0.2, random_state=0).fit(X, Y)

@@ -100,7 +100,6 @@ def imported_units(path: Path) -> set[str]:
 
 # Doors that users look for where they do not lie in the order: they open when they are used.
 DOORS = {
-    "data/__init__.py": {"monitoring"},
     "decisions.py": {"robust"},
     "estimator.py": {"app"},
     "evaluation.py": {"plots"},

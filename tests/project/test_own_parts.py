@@ -267,7 +267,7 @@ def test_status_that_is_none_is_refused_with_the_row_count_and_an_example() -> N
 
 
 @dataclass(frozen=True)
-class Returning:
+class Returning(Calibrator):
     """A learner and a calibrator of one's own that returns what it is told to."""
 
     given: Any
@@ -321,3 +321,8 @@ class TestResults:
         told = r"calibrate of Returning returned 1\.0\. Return OneRadius\(radius, alpha"
         with pytest.raises(TypeError, match=told):
             decider_of(SETS, Returning(1.0))
+
+    def test_a_calibrator_that_does_not_count_groups_meets_none(self) -> None:
+        decider = ph.RobustDecider(PROBLEM, "precomputed", calibration=Returning(OneRadius(1.0, 0.1, 60)))
+        with pytest.raises(ValueError, match="Returning counts rows one by one, and rows of one group are near-copies"):
+            decider.fit(CENTERS, Y, groups=np.repeat(np.arange(50), 2))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     )
     from polyhedge.calibration.online import Online as Online, OnlineRadii as OnlineRadii
     from polyhedge.calibration.radii import (
-        Calibration as Calibration,
+        CalibrationRecord as CalibrationRecord,
         Calibrator as Calibrator,
         Radii as Radii,
         score_tolerance as score_tolerance,

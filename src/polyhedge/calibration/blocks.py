@@ -41,6 +41,8 @@ class Blocks(Calibrator):
     by: Any
     every: Any = None
 
+    counts_groups = True  # a block is a group
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "by", source_of(self.by, "by"))
 
@@ -52,6 +54,17 @@ class Blocks(Calibrator):
     def blocks(self, rows: Rows) -> Any:
         """The block of each row (n,), as texts."""
         return blocks_of(rows, self.by, self.every)
+
+    def groups(self, rows: Rows) -> Any:
+        """The blocks as groups; an error if rows come in other groups, which would cut blocks or link them."""
+        blocks, own = self.blocks(rows), rows.groups
+        if own is not None and not len(set(zip(blocks, own, strict=True))) == len(set(blocks)) == len(set(own)):
+            raise ValueError(
+                f"The groups of {type(self).__name__} are its blocks, and other groups of rows are given, which would "
+                "cut blocks or link them. Leave out groups= or the GroupSplit; for equal rows give --copies "
+                "independent."
+            )
+        return blocks
 
     def calibrate(self, scores: Array, rows: Rows, alpha: float) -> BlockRadii:
         """The conformal rank of the mean score of each block, or of the largest; calibration rows only."""

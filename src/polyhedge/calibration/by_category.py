@@ -60,6 +60,8 @@ class ByCategory(Calibrator):
     otherwise: str = "refuse"
     merged: tuple[str, ...] = ()
 
+    counts_groups = True
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "column", source_of(self.column, "column"))
         object.__setattr__(self, "merged", tuple(map(as_label, self.merged)))
@@ -180,7 +182,7 @@ class CategoryRadii(Radii):
 
     @property
     def smallest(self) -> float:
-        """The smallest, that of other rows among them."""
+        """The smallest radius, that of other rows included."""
         return float(min(self.radii.min(), self.other))
 
     @property
@@ -189,7 +191,7 @@ class CategoryRadii(Radii):
         return ByCategory(self.column, "marginal" if np.isfinite(self.other) else "refuse", self.merged)
 
     def at_level(self, alpha: float) -> CategoryRadii:
-        """The radii for another level, from the same calibration rows; what is merged stays so."""
+        """The radii for another level, from the same calibration rows; merged categories stay merged."""
         scores, labels, groups = (None, None, None) if self.kept is None else self.kept
         rows = rows_without_features(self.n, groups, labels)
         radii = replace(self.calibrator, column=ROW_LABELS, merged=()).calibrate(kept_scores(scores), rows, alpha)
@@ -222,7 +224,7 @@ class CategoryRadii(Radii):
 
 
 def labels_of(rows: Rows, column: Any, merged: tuple[str, ...] = ()) -> np.ndarray[Any, Any]:
-    """The categories of rows as texts (N,), the first of those that are merged for all of them."""
+    """The category of each row as a text (N,); merged categories have the name of the first of them."""
     labels, together = map(as_label, values_of(rows, column, "labels")), set(merged)
     return np.array([merged[0] if label in together else label for label in labels], dtype=str)
 
@@ -237,5 +239,5 @@ def as_label(value: Any) -> str:
 
 
 def _of(column: Any) -> str:
-    """Of which column, where they are of one."""
+    """The column of the categories in words; empty if they come as labels."""
     return "" if isinstance(column, RowLabels) else f" of {column!r}"

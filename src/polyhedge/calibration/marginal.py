@@ -132,6 +132,8 @@ class Marginal(Calibrator):
     array([18., 18., 18.])
     """
 
+    counts_groups = True
+
     def calibrate(self, scores: Array, rows: Rows, alpha: float) -> OneRadius:
         """The conformal radius of these scores; calibration rows only."""
         radius = radius_of(scores, rows.groups, alpha)
@@ -188,7 +190,7 @@ class OneRadius(Radii):
 
     @property
     def is_marginal(self) -> bool:
-        """True; not of a subclass, whose radius or promise may be another, unless it says so itself."""
+        """True. A subclass may have another radius or promise: there it is False unless the subclass overrides it."""
         return type(self) is OneRadius
 
     def law(self) -> Any:

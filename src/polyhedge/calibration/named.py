@@ -1,4 +1,4 @@
-"""Calibrators by the words that a command line takes, such as "by-category:store"."""
+"""Calibrators by their names on the command line, such as "by-category:store"."""
 
 from __future__ import annotations
 

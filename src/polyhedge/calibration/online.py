@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, check_alpha, check_count
 from polyhedge.calibration.marginal import attained_rank, conformal_radius, exact
-from polyhedge.calibration.radii import Calibrator, Radii, refuse_groups
+from polyhedge.calibration.radii import Calibrator, Radii
 from polyhedge.rows import Rows
 
 SPEEDS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128)
@@ -97,7 +97,6 @@ class Online(Calibrator):
 
     def calibrate(self, scores: Array, rows: Rows, alpha: float) -> OnlineRadii:
         """The first radius, that of the last scores; calibration rows only, in time order."""
-        refuse_groups(self, rows)
         alpha, window = check_alpha(alpha), len(scores) if self.window is None else self.window
         kept = np.asarray(scores, dtype=np.float64)[-window:]
         start = conformal_radius(kept, alpha)
@@ -193,8 +192,8 @@ class OnlineRadii(Radii):
     def updated(self, scores: ArrayLike, issued: ArrayLike | None = None) -> Self:
         """The radii after outcomes with these scores (N,) became known.
 
-        `issued` (N,) are the radii of the bounds that rows were given; without them each row is taken as decided with
-        the radius then in force, one after another.
+        `issued` (N,) are the radii in the bounds of these rows. Without them, rows count as decided one after another,
+        each with the radius then in force.
         """
         scores = np.atleast_1d(np.asarray(scores, dtype=np.float64))
         if scores.ndim != 1 or np.isnan(scores).any():
@@ -213,7 +212,7 @@ class OnlineRadii(Radii):
         return later
 
     def _stepped(self, score: float, radius: float) -> Self:
-        """After one row that was issued this radius: a step for each, however many were decided at once."""
+        """The radii after one row whose bound had this radius; each row is one step, also if rows came together."""
         missed = score > radius
         # By the level of now and not by that of the decision: so no delay lets the level run further above 1.
         is_empty = self.calibrator.follow == "level" and self.level >= 1
@@ -267,7 +266,7 @@ class OnlineRadii(Radii):
         )
 
     def excess(self, delay: int = 0) -> float:
-        """Of T rows at most alpha T plus so many are missed, for any sequence of outcomes, where the level is updated.
+        """How far misses can exceed alpha T in T rows, for any sequence of outcomes, if the level is updated.
 
         `delay` is the most other outcomes that became known between the decision of a row and its own outcome.
         """
@@ -311,15 +310,14 @@ def _learning_rate(alpha: float) -> float:
 
 
 def most_surplus(alpha: float) -> float:
-    """Misses beyond alpha T from which on bounds are infinite, or beneath it from which on rows count as missed."""
+    """The surplus of misses over alpha T that makes bounds infinite; as large a deficit makes rows count as missed."""
     return max(alpha, 1 - alpha) / SATURATION
 
 
 def saturated(level: float, surplus: float, alpha: float) -> float:
     """The level, but 0 where misses have run too far above alpha and 1 where too far below.
 
-    Rows that are decided from then on count as hits, or as misses, so that the surplus goes back whatever the level
-    was.
+    At level 0 rows count as hits, at level 1 as misses, so that the surplus shrinks.
     """
     most = most_surplus(alpha)
     return 0.0 if surplus >= most else 1.0 if surplus <= -most else level

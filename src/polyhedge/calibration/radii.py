@@ -23,7 +23,7 @@ from polyhedge.rows import Rows
 
 @stored("calibration")
 @dataclass(frozen=True)
-class Calibration:
+class CalibrationRecord:
     """One entry of a model's audit trail: when a radius was set, for which level, from how many rows, and which.
 
     Attributes
@@ -36,7 +36,7 @@ class Calibration:
 
     Examples
     --------
-    >>> Calibration("2026-01-31T12:00:00+00:00", n=100, radius=2.5, digest="0" * 64, alpha=0.1).n
+    >>> CalibrationRecord("2026-01-31T12:00:00+00:00", n=100, radius=2.5, digest="0" * 64, alpha=0.1).n
     100
     """
 
@@ -70,6 +70,9 @@ class Calibrator:
     needs_order: ClassVar[bool] = False
     """Whether calibration rows must come in the order of time."""
 
+    counts_groups: ClassVar[bool] = False
+    """Whether rows of one group, near-copies, count once; otherwise rows in groups are refused."""
+
     needs_costs: ClassVar[bool] = False
     """Whether scores must be amounts by which a cost exceeds its plan, which can be added up."""
 
@@ -79,7 +82,7 @@ class Calibrator:
         return None
 
     def prepared(self, rows: Rows, n_calibrate: int, alpha: float) -> Calibrator:
-        """What calibrates, after a look at rows that calibrate nothing; `n_calibrate` rows will."""
+        """The calibrator in use, after it has seen `rows` that calibrate nothing; `n_calibrate` others will."""
         return self
 
     def calibrate(self, scores: Array, rows: Rows, alpha: float) -> Radii:
@@ -137,7 +140,7 @@ class Radii:
 
     @property
     def is_marginal(self) -> bool:
-        """Whether they are the score of the conformal rank, for all rows: promise and law are known then."""
+        """Whether all rows have the score of the conformal rank as their radius: promise and law are then known."""
         return False
 
     @property
@@ -164,7 +167,7 @@ class Radii:
         return np.full(len(rows), self.radius)
 
     def notes(self, rows: Rows) -> Mapping[int, str]:
-        """New rows for which the promise does not hold as for the others, by position, and why not."""
+        """The new rows, by position, for which the promise does not hold, each with the reason."""
         return {}
 
     total_radius: float | None = None
@@ -193,7 +196,10 @@ class Radii:
         return self.calibrator.calibrate(kept_scores(self.scores), rows, alpha)
 
     def updated(self, scores: ArrayLike, issued: ArrayLike | None = None) -> Self:
-        """The radii after scores (N,), of rows that were issued these radii, or those in force row by row."""
+        """The radii after scores (N,) of new rows.
+
+        `issued` (N,) are the radii in the bounds of these rows; None for the radii in force, row by row.
+        """
         return self
 
 
@@ -232,8 +238,8 @@ def kept_scores(scores: Array | None) -> Array:
 
 
 def refuse_groups(calibrator: Calibrator, rows: Rows) -> None:
-    """Raise where calibration rows come in groups of near-copies, for a calibrator that counts independent rows."""
-    if rows.groups is not None:
+    """Raise if calibration rows come in groups of near-copies and the calibrator does not count by groups."""
+    if rows.groups is not None and not calibrator.counts_groups:
         raise ValueError(
             f"{type(calibrator).__name__} counts rows one by one, and rows of one group are near-copies. Keep one row "
             "of each group, or use Marginal()."

@@ -12,7 +12,7 @@ from polyhedge._support.stored import stored
 from polyhedge._support.tolerances import INPUT
 from polyhedge._support.validation import Array, check_alpha, check_count
 from polyhedge.calibration.marginal import minimum_samples
-from polyhedge.calibration.radii import Calibrator, Radii, check_radius, refuse_groups
+from polyhedge.calibration.radii import Calibrator, Radii, check_radius
 from polyhedge.calibration.weighted import WeightedScores
 from polyhedge.rows import Rows
 
@@ -57,7 +57,6 @@ class Recent(Calibrator):
 
     def calibrate(self, scores: Array, rows: Rows, alpha: float) -> RecentRadius:
         """The radius of scores in time order, the newest last; calibration rows only."""
-        refuse_groups(self, rows)
         alpha, n = check_alpha(alpha), len(scores)
         counted = WeightedScores.of(scores, self.weights(n))
         radius = float(counted.radii([1.0], alpha)[0])
@@ -78,7 +77,7 @@ class Recent(Calibrator):
 @stored("recent radius", transient=("scores",))
 @dataclass(frozen=True)
 class RecentRadius(Radii):
-    """A radius from rows that count by their age, and as how many equal rows they count.
+    """A radius from rows weighted by their age, and their effective number.
 
     Attributes
     ----------

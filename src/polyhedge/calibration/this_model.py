@@ -18,7 +18,7 @@ from polyhedge._support.stored import stored
 from polyhedge._support.tolerances import TIE
 from polyhedge._support.validation import Array, check_alpha, check_count
 from polyhedge.calibration.marginal import conformal_rank, exact, minimum_samples
-from polyhedge.calibration.radii import Calibrator, Radii, check_radius, refuse_groups
+from polyhedge.calibration.radii import Calibrator, Radii, check_radius
 from polyhedge.rows import Rows
 
 _MOST_EXACT = 2000
@@ -112,7 +112,6 @@ class ThisModel(Calibrator):
 
     def calibrate(self, scores: Array, rows: Rows, alpha: float) -> ThisModelRadius:
         """The score of the higher rank; calibration rows only."""
-        refuse_groups(self, rows)
         scores, alpha, n = np.asarray(scores, dtype=np.float64), check_alpha(alpha), len(scores)
         if np.isnan(scores).any():
             raise ValueError(f"scores must not be NaN, got {int(np.isnan(scores).sum())} of {n}: a NaN has no rank.")

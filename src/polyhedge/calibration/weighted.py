@@ -13,7 +13,7 @@ from polyhedge._support.frames import names_of, select_columns
 from polyhedge._support.stored import stored
 from polyhedge._support.tolerances import ROUNDING
 from polyhedge._support.validation import Array, as_finite, check_alpha, check_count
-from polyhedge.calibration.radii import Calibrator, Radii, refuse_groups
+from polyhedge.calibration.radii import Calibrator, Radii
 from polyhedge.predictors.columns import Column, Encoding, Schema
 from polyhedge.rows import ROW_LABELS, RowLabels, Rows, source_of, takes_labels, values_of
 
@@ -22,7 +22,7 @@ _Source = str | int | Callable[[Any], Any] | RowLabels
 
 @dataclass(frozen=True, eq=False)
 class Weighted(Calibrator):
-    """A radius for each row, from calibration rows that count as much more often as they will come.
+    """A radius for each row, from calibration rows weighted by how much more often such rows will come.
 
     The weight of a row is the likelihood ratio of its features: how often they come among the rows to decide over how
     often they came among the rows of the past, up to a common factor. A row that the past hardly knows has an infinite
@@ -73,7 +73,6 @@ class Weighted(Calibrator):
 
     def calibrate(self, scores: Array, rows: Rows, alpha: float) -> WeightedRadii:
         """Scores in order with their weights; calibration rows only."""
-        refuse_groups(self, rows)
         if self.weights is None:
             raise ValueError(
                 "The density ratio is not estimated yet. fit does so; before recalibrate alone, call "
@@ -223,7 +222,7 @@ class WeightedScores:
 
     @property
     def n_effective(self) -> float:
-        """As many rows of equal weight would be about as informative."""
+        """The effective sample size: so many rows of equal weight are about as informative."""
         share = self.weights / self.weights.max()
         return float(share.sum() ** 2 / (share**2).sum())
 

@@ -1,7 +1,4 @@
-"""Data: disjoint splits, the paper's synthetic generator, a shipped data set and worked examples.
-
-`backtest` replays a history; it lives in `polyhedge.monitoring.backtest`, because it works with deciders.
-"""
+"""Data: disjoint splits, the paper's synthetic generator, a shipped data set and worked examples."""
 
 from typing import TYPE_CHECKING
 
@@ -29,6 +26,5 @@ if TYPE_CHECKING:
         split_rows as split_rows,
         take_rows as take_rows,
     )
-    from polyhedge.monitoring.backtest import backtest as backtest
 else:  # imported when they are first used
     __getattr__, __dir__, __all__ = lazy(__name__)

@@ -1,4 +1,4 @@
-"""What is in a model file; neither its predictor nor its problem is made."""
+"""The content of a model file, read without making its predictor or its problem."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from polyhedge._support.text import printable
-from polyhedge.calibration import Calibration, Radii
+from polyhedge.calibration import CalibrationRecord, Radii
 from polyhedge.data import Split
 from polyhedge.io.archive import MAX_BYTES, ModelFileError
 from polyhedge.io.codec import Decoder
@@ -72,7 +72,7 @@ class ModelInfo:
     radii: Radii
     set: Shape | None
     spread: Spread | None
-    calibrations: tuple[Calibration, ...]
+    calibrations: tuple[CalibrationRecord, ...]
     predictor_kind: str
     predictor_types: tuple[str, ...]
     learning: Mapping[str, Any]
