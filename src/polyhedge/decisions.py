@@ -203,7 +203,7 @@ class Decisions:
         return replace(self, **arrays, detail=detail, labels=labels, **known)
 
     def among(self, rows: Indices, reasons: Sequence[str]) -> Self:
-        """These decisions at their rows among N, the others of which are not decided, each for its reason."""
+        """Decisions of N rows: these at their places, and none at the others, each with its reason."""
         fills = {"status": Status.NOT_DECIDED, "may_tie": False, "radii": np.inf, "blocks": ""}
         arrays: dict[str, Any] = {}
         for name in (*_ARRAYS, *_IF_KNOWN):
@@ -217,7 +217,7 @@ class Decisions:
         return replace(self, **arrays, detail=tuple(texts))
 
     def noted(self, notes: Sequence[str] | None) -> Self:
-        """With a note for each row before the text that explains its status; as they are where there is none."""
+        """The decisions with a note for each row before the text of its status; unchanged if no row has a note."""
         if notes is None or not any(notes):
             return self
         details = self.detail or ("",) * len(self)

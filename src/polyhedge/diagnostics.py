@@ -108,9 +108,10 @@ def diagnostics_of_fit(model: Model, rows: Rows, calibrate: Indices, in_time: bo
 def diagnostics_of_new_radii(
     model: Model, rows: Rows, in_time: bool, made: Prints | None, trained: Prints | None = None
 ) -> tuple[Diagnostic, ...]:
-    """The same of rows that set radii after a fit.
+    """The same findings for rows that set radii after a fit.
 
-    `made` has fingerprints of rows that made what stays of the model, `trained` of those that now train it.
+    `made` has fingerprints of the rows behind the parts of the model that stay, `trained` those of the rows that now
+    train it.
     """
     hashes, residuals, names = row_hashes(rows), _residuals(model, rows), model.problem.outcome_names
     return (
@@ -136,7 +137,7 @@ def diagnostics_of_radii(model: Model, rows: Rows) -> list[Diagnostic]:
 
 
 def diagnostics_of_size(radii: Radii) -> list[Diagnostic]:
-    """Few calibration rows, where the rows themselves are elsewhere."""
+    """Few calibration rows, if only their number is known."""
     unit = "groups" if radii.is_grouped else "rows"
     return few_rows_diagnostic(radii.n_units, radii.alpha, unit) if radii.is_marginal else []
 
@@ -374,8 +375,8 @@ def coverage_diagnostic(coverage: Proportion, n_calibrate: int, alpha: float) ->
 def coverage_since_diagnostic(n: int, n_missed: int, alpha: float) -> list[Diagnostic]:
     """Whether notably more of n rows since calibration were covered than promised; may be looked at after every row.
 
-    Likelihood ratios of lower shares of misses against `_NOTABLE_MISSES` of those that are allowed are a
-    supermartingale for models that miss at least as many: their mean ever reaches 1 / `FALSE_ALARMS` with probability
+    Consider models that miss at least `_NOTABLE_MISSES` of the share allowed. The likelihood ratios of lower shares of
+    misses against that share are then a supermartingale: their mean ever reaches 1 / `FALSE_ALARMS` with probability
     `FALSE_ALARMS` at most.
     """
     most = _NOTABLE_MISSES * alpha

@@ -234,8 +234,9 @@ class GroupMeasure(Evaluation):
     Attributes
     ----------
     label : of the group.
-    p_value : of so few rows covered if this model covers at least 1 - alpha of the group's rows, corrected by Holm's
-        method: naming every group below 0.05 names one wrongly in at most 5 % of cases. Rows must be independent.
+    p_value : probability of so few covered rows if this model covers at least 1 - alpha of the group's rows, corrected
+        by Holm's method. Naming every group below 0.05 names one wrongly in at most 5 % of cases. Rows must be
+        independent.
     coverage, bound_held, promise_held, without_bound, not_missed, constraints_held, nominal_constraints_held : as in
         `Evaluation`, with intervals that hold for all groups at once, in 95 % of cases (Bonferroni).
     worst_case_cost, premium, realised_cost, regret, over_nominal, expected_cost, cost_unit : as in `Evaluation`.
@@ -339,7 +340,7 @@ class RowMeasures:
         return proportion(self.inside[order[np.unique(np.asarray(groups)[order], return_index=True)[1]]])
 
     def among(self, rows: Indices, n: int) -> Self:
-        """These measures at `rows` among `n` rows, the others of which could not be decided."""
+        """Measures of `n` rows: these at `rows`, and no decision at the others."""
         arrays: dict[str, Any] = {}
         for name in (each.name for each in fields(self) if each.name not in _OF_ALL):
             own = getattr(self, name)

@@ -175,7 +175,7 @@ def source_of(given: Any, what: str) -> Any:
 
 
 def values_of(rows: Rows, source: Any, what: str) -> Sequence[Any]:
-    """The values of rows: from a column of X, or the labels of the rows; `what` they are called."""
+    """The values of rows, from a column of X or from the labels of the rows; errors call them `what`."""
     if not isinstance(source, RowLabels):
         return column_of(rows.features, source)
     values = source.values if rows.labels is None else rows.labels

@@ -228,7 +228,7 @@ def _begin_folder(part: Path) -> int | None:
 
 
 def _locked(target: Path, begin: Callable[[Path], int | None]) -> tuple[Path, int]:
-    """Something new next to the target, and what holds its lock."""
+    """A new file or folder next to the target, and the handle that holds its lock."""
     for _ in range(_TRIES):
         part = target.with_name(f".polyhedge-{secrets.token_hex(8)}.part")
         handle = begin(part)

@@ -26,12 +26,12 @@ _WITH_POINTS = re.compile(r"\s*(\d{1,2})\.(\d{1,2})\.(\d{4})\b(.*)")
 
 
 def is_dask_frame(X: Any) -> bool:
-    """Whether X is a Dask data frame; asks for nothing to be installed."""
+    """Whether X is a Dask data frame; Dask need not be installed."""
     return hasattr(X, "map_partitions") and hasattr(X, "npartitions") and hasattr(X, "columns")
 
 
 def backend_of(data: Any) -> str:
-    """The library of whose kind frames about these rows are: that of a frame, "pandas" for everything else."""
+    """The library of result frames: that of the frame given, "pandas" for all other data."""
     known = _known(data)
     name = _root(data) if known is None else str(known.implementation.name).lower()
     return name if name in BACKENDS else "pandas"
@@ -51,7 +51,7 @@ def as_pandas(data: Any) -> Any:
 
 
 def from_dictionaries(data: Any) -> Any:
-    """A frame of a dictionary (a row, or columns of several), or of a list of rows; other data as they came."""
+    """A frame of a dictionary (one row, or columns of several) or of a list of rows; other data unchanged."""
     is_mapping = isinstance(data, Mapping) and not hasattr(data, "shape")  # SciPy has sparse matrices that are
     if not is_mapping and not (isinstance(data, (list, tuple)) and data and isinstance(data[0], Mapping)):
         return data
@@ -101,7 +101,7 @@ def _known(data: Any) -> Any:
 
 
 def distinct_names(names: Sequence[str]) -> list[str]:
-    """The names with an underscore after those that a later name needs: a decision may be called like a column of ours.
+    """Distinct names: a name gets an underscore if a later one is equal, since decisions may be named like our columns.
 
     Examples
     --------
@@ -212,7 +212,7 @@ def select_columns(table: Any, names: Sequence[str], what: str, *, exactly: bool
 
 
 def check_same_rows(tables: Mapping[str, Any]) -> None:
-    """Raise where two of these tables, or series, have as many rows with other indices; `tables` are by their names."""
+    """Raise if two of the named `tables` (frames or series) have equally many rows but different indices."""
     indexed = [(name, table.index) for name, table in tables.items() if hasattr(table, "iloc")]
     for name, index in indexed[1:]:
         first, expected = indexed[0]

@@ -315,12 +315,12 @@ def csv_text(frame: Any, *, raw: bool = False) -> str:
 
 
 def neutralised(text: str) -> str:
-    """The text with an apostrophe in front if a spreadsheet would take it for a formula; numbers are none."""
+    """The text with an apostrophe in front if a spreadsheet would take it for a formula; numbers never are."""
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
 
 
 def restored(text: str) -> str:
-    """What `neutralised` made the text from.
+    """The text without the apostrophe of `neutralised`.
 
     Examples
     --------

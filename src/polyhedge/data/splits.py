@@ -135,9 +135,9 @@ def partition_rows(
 
     Notes
     -----
-    Which groups calibrate must not depend on how large they are: if the order were cut at a number of rows, a large
-    group would tend to lie across the cut, and calibration groups would be smaller than a new one, and calmer or
-    wilder where that goes with the size. So parts may hold very unequal numbers of rows.
+    Which groups calibrate must not depend on how large they are. If the order were cut at a number of rows, a large
+    group would tend to lie across the cut. Calibration groups would then be smaller than a new one, and unlike it in
+    all that depends on the size. So parts may hold very unequal numbers of rows.
 
     Examples
     --------
@@ -177,7 +177,7 @@ def partition_rows(
 class TimeSplit:
     """The oldest rows train, later ones learn, the newest calibrate; rows of one time stay together.
 
-    Groups of near-copies stay whole: a group counts as being at the time of its last row, with shares and with starts.
+    Groups of near-copies stay whole: a group has the time of its last row, both for shares and for starts.
 
     Parameters
     ----------
@@ -187,9 +187,9 @@ class TimeSplit:
         of other rows (in `refresh` and `recalibrate`) are read from it.
     shares : (train, learn, calibrate), or with a fourth share of the newest rows, which are held out
     starts : first times of learning and calibration rows, instead of shares; from a third on rows are held out.
-    gap : how far before each of the cuts rows are left out, so that what was learned knows nothing of what calibrates
-        through lagged features: in units of the time, such as "7D" or "12h" for dates; in rows without times. `refresh`
-        keeps it between the rows that train and those that calibrate.
+    gap : how far before each of the cuts rows are left out, because lagged features of later rows look back at them.
+        In units of the time, such as "7D" or "12h" for dates; in rows without times. `refresh` keeps it between the
+        rows that train and those that calibrate.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Parquet -> Parquet: blocks of rows come, are decided and leave, so that memory does not grow with the data."""
+"""Parquet -> Parquet: rows are read, decided and written in blocks, so that memory does not grow with the data."""
 
 from __future__ import annotations
 

@@ -40,9 +40,9 @@ def model_of(decider: Any) -> Model:
 
 
 def check_parameters(problem: DecisionProblem, parameters: Parameters | None, columns: Any) -> dict[str, Any]:
-    """The parameters by name; an error unless all can be taken along with rows that come in parts.
+    """The parameters by name; an error unless each has one value or names columns.
 
-    Those of one entry that are not given are the columns of their names, where there are such.
+    A scalar parameter that is not given is read from the column of its name, if there is one.
     """
     given = with_columns(problem.parameters, parameters, columns)
     for parameter in problem.parameters:
@@ -124,8 +124,8 @@ def decide_rows(
     -------
     pandas.DataFrame
         The columns of `Decisions.to_frame`: the decision by the problem's own names, `cost_bound`, `expected_cost`
-        (with guarantee="outcome" the worst outcome, as `worst_u_1` ..., instead), `status` and `note`, which is missing
-        where there is nothing to say and tells the gap of a solve that stopped early.
+        (with guarantee="outcome" the worst outcome, as `worst_u_1` ..., instead), `status` and `note`. The note is
+        missing where there is nothing to say; that of a solve that stopped early has its gap.
 
     Examples
     --------

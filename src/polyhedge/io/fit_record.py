@@ -60,7 +60,7 @@ class FitRecord:
         return tuple(Diagnostic(Code(code), text) for code, text in self.coded)
 
     def as_details(self) -> dict[str, Any]:
-        """For `save`; `read` gives it back."""
+        """The record as plain values, for `RobustDecider.details_`; `read` is the reverse."""
         return {_KEY: self}
 
     @staticmethod

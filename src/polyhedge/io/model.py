@@ -190,9 +190,9 @@ def _check_twin(model: Model, packed: bytes, max_bytes: int, trusted: Sequence[s
 
 
 def _answers(model: Model, rows: Rows) -> tuple[dict[str, Array], Mask]:
-    """What a model says of N rows, by the words of an error, and where it says so in the end (N,).
+    """What a model answers at N rows, by name, and which rows can be compared (N,).
 
-    A search that was stopped by its time may stop elsewhere the next time.
+    A search that a time limit stopped may stop elsewhere the next time.
     """
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")

@@ -122,7 +122,7 @@ class Auto(Learner):
         return replace(run.learned(chosen), detail=f"chose {chosen}: {reason}")
 
     def _learners(self, samples: Samples) -> dict[str, Learner]:
-        """From few parameters to many; every one keeps the guarantee, they differ in cost."""
+        """The learners, from few parameters to many. All keep the guarantee; they differ in cost."""
         problem, n_pieces = samples.problem, len(samples.problem.structure.pieces)
         max_contexts = n_affordable(n_pieces, Descent.max_contexts)
         learners: dict[str, Learner] = {_BOX: OneSidedBox(scale="tail", max_contexts=max_contexts)}

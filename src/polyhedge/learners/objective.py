@@ -56,7 +56,7 @@ class FacetGradient:
 
     @classmethod
     def infinite(cls, W: Array, q: Array) -> Self:
-        """Of a set against which some context has no finite cost."""
+        """The gradient of a set against which some context has no finite cost."""
         return cls(np.inf, np.zeros_like(W), np.zeros_like(q))
 
 
@@ -70,8 +70,8 @@ class FacetCosts:
     def gradient(self, W: Array, q: Array, contexts: Indices) -> FacetGradient:
         """Mean cost over the contexts and its gradient; infinite where a context has no finite cost.
 
-        Where the directions are fixed and many pieces of a cost are the worst at once, as against a box, the gradient
-        is that at reaches which differ by about 1e-5: which piece counts must not depend on a solver's last digit.
+        Against a box, many pieces of a cost with fixed directions are the worst at once. The gradient is then taken at
+        reaches that differ by about 1e-5: which piece counts must not depend on a solver's last digit.
         """
         return next(route for applies, route in ROUTES.values() if applies(self))(self, W, q, contexts)
 

@@ -28,9 +28,9 @@ from polyhedge.solvers.program import Status
 class OneSidedBox(Learner):
     """Axis facets on the harmful sides, scaled by the spread of the residuals along each axis.
 
-    Harmless sides are closed by far facets at ten times the largest residual, so that the volume is finite; they
-    hardly ever decide a score, and no worst case, since every direction a cost can have is covered by the
-    harmful sides.
+    Harmless sides are closed by far facets at ten times the largest residual, so that the volume is finite. These
+    hardly ever decide a score. They decide no worst case, since the harmful sides cover every direction that a cost can
+    have.
 
     Parameters
     ----------

@@ -213,7 +213,7 @@ class LearnResult:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a learner asks of who calls it; `RobustDecider` gives it what it asks for.
+    """What a learner asks of its caller; `RobustDecider` gives it what it asks for.
 
     Attributes
     ----------

@@ -214,7 +214,7 @@ def choose_spread(
     groups: Any = None,
     rows_a_tree: int | None = None,
 ) -> tuple[LearnResult, Spread | None]:
-    """The result scaled by the spread that pays, and that spread; the result as it is, and None, where none does.
+    """The result scaled by the spread that lowers its cost, and that spread; else the result unscaled, and None.
 
     Parameters
     ----------

@@ -76,7 +76,7 @@ class Backtest:
 
     @property
     def cost_unit(self) -> str:
-        """The unit of the costs, where the problem says it."""
+        """The unit of the costs, if the problem gives one."""
         return (self.decider.problem_.units or {}).get("cost", "")
 
     @property
@@ -115,7 +115,7 @@ class Backtest:
         return f"<Backtest: {len(self.periods)} periods, covered {self.coverage}, promised {self.promised:.3g}>"
 
     def _counted_held(self) -> str:
-        """What the coverage is where rows without a bound count as held; nothing where all have one."""
+        """The coverage, in words, if rows without a bound count as held; empty if all rows have one."""
         n, n_none = self.not_missed.n, self.not_missed.n - self.coverage.n
         return f" of rows with a bound, or {self.not_missed} if the {n_none} of {n} without one count" * (n_none > 0)
 
@@ -167,9 +167,9 @@ def backtest(
     times : column of X, or (n,) numbers or dates; by default those of the decider's `TimeSplit`.
     start : number of rows, or time, at which the first period begins; by default after half of the rows, with months
         and years of the calendar at the first of the month after that.
-    between : "none" only feeds outcomes to `update`; before each period, "refresh" recalibrates on the newer half of
-        the rows that learned nothing so far and fits the predictor on all rows before these, "fit" learns everything
-        again; an online radius then begins again as well.
+    between : what is done before each period. "none": nothing, outcomes are only fed to `update`. "refresh": the newer
+        half of the rows that learned nothing so far recalibrates, and the predictor is fitted on all rows before these.
+        "fit": everything is learned again; an online radius then begins again as well.
     groups : (n,) labels of near-copies, as in `fit`.
     parameters : values of the problem's parameters, as in `fit`: one for all rows, one a row, or columns of X.
 
@@ -255,7 +255,7 @@ class _History:
         return by_row(self.parameters, rows.parameters) if self.parameters and rows.parameters is not None else None
 
     def known(self, begin: Any) -> IndexArray:
-        """Rows that may be learned from at a time: those whose groups have no row from then on."""
+        """The rows that a fit at time `begin` may use: those whose groups have no row from then on."""
         ends = self.clock if self.rows.groups is None else last_times(self.rows.groups, self.clock)
         return in_order(np.flatnonzero(ends < begin), self.clock)
 
@@ -264,7 +264,7 @@ class _History:
         return self.rows.take(in_order(np.flatnonzero(is_now), self.clock))
 
     def fit(self, decider: RobustDecider, numbers: IndexArray) -> IndexArray:
-        """Fit on these rows; those that trained or learned, and those in a gap after them."""
+        """Fit on these rows; returns those that do not calibrate: they trained or learned, or lie in a gap."""
         rows = self.rows.take(numbers)
         if rows.labels is not None:
             decider.set_params(calibration=with_values(self.calibrator, rows.labels))

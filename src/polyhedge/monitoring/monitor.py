@@ -52,8 +52,8 @@ class Alarm:
     n_calibrate, rank : m and k of the radius.
     rate : chance that exchangeable rows ever raise the alarm, at most.
     n, n_missed : rows since, and those that were not covered.
-    wealth : (J,) of the bets on each share of misses, over all moments at which the change may have begun: from then on
-        bets on one share pay the same, so that their sum is all that has to be kept.
+    wealth : (J,) of the bets on each share of misses, summed over all moments at which the change may have begun. After
+        these moments bets on one share pay the same, so that the sum suffices.
     n_moments : moments on which bets were placed so far.
     highest : the most that all bets together were worth so far.
     raised_at : number of the row at which the alarm was raised; None if it was not.
@@ -330,7 +330,7 @@ def updated(model: Model, state: MonitoringState, outcomes: Outcomes) -> tuple[M
 def after_scores(
     model: Model, so_far: Monitoring, scores: Array, radii: Array | None, digest: str
 ) -> tuple[Model, Monitoring]:
-    """The model and its coverage after scores (N,) against radii (N,); only radii that follow outcomes need none."""
+    """The model and its coverage after scores (N,) against radii (N,); None if the radii follow outcomes."""
     was_recomputed = so_far.was_recomputed or radii is None
     if model.radii.follows_outcomes:
         later, radii = one_by_one(model.radii, scores, radii)
@@ -395,7 +395,7 @@ def check_stored(model: Model, calibrator: Any) -> None:
 @stored("continuation")
 @dataclass(frozen=True, eq=False)
 class Continuation:
-    """What a decider goes on with after it was loaded.
+    """What a loaded decider needs, besides its model, to go on.
 
     Attributes
     ----------

@@ -5,9 +5,9 @@ $$\min_x\ c(\theta)^\top x \quad\text{s.t.}\quad A x + s = b,\ s \ge 0 \text{ of
 where $\theta$ = [centre, spread] of a row. A corner is a set W of n rows that hold with equality; it is best where the
 multipliers $y_W = -A_W^{-\top} c(\theta)$ of its inequalities are not negative (the primal simplex method).
 
-What keeps a policy a function of its row: which corner lies beyond an edge does not depend on $\theta$, so that rows
-share one map of corners, and the numbers of a corner are made from its own rows of A. A row starts at the best of some
-fixed corners and leaves each corner by its most negative multiplier.
+A policy stays a function of its row. Which corner lies beyond an edge does not depend on $\theta$, so that rows share
+one map of corners, and the numbers of a corner are made from its own rows of A. A row starts at the best of some fixed
+corners and leaves each corner by its most negative multiplier.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Corners:
         return z, arrived
 
     def _walk(self, theta: Array) -> tuple[list[_Corner | None], Indices]:
-        """The corners that rows end at, None for those without one, and the number of each row's (N,)."""
+        """The corners at which rows end, None among them for rows without one, and the number of each row's (N,)."""
         seen: list[_Corner | None] = [None, *self.starts]
         number = {id(corner): k for k, corner in enumerate(seen)}
         own = 1 + _at(np.stack([corner.value for corner in self.starts]), theta).argmin(axis=1)

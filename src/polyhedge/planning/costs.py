@@ -1,4 +1,4 @@
-"""What a policy asks of a decision problem: its joint cost by pieces, its cost over scenarios, its simplest form."""
+"""A decision problem as policies see it: its joint cost by pieces, its cost over scenarios, its simplest form."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class PlanningProblem:
         return None if own is None else (own.offset + 0.5 * float(own.l @ own.D @ own.l), own.slope, own.hessian)
 
     def alone(self, z: Array, values: Array) -> Array:
-        """g_0 (N,): the part of the cost of decisions (N, p) that no outcome enters; NaN without a decision."""
+        """g_0 (N,) of decisions (N, p), the part of their cost that no outcome enters; NaN without a decision."""
         if self._quadratic is not None:
             constant, slope, hessian = self._quadratic
             return np.asarray(constant + ((slope + 0.5 * z @ hessian) * z).sum(axis=1))

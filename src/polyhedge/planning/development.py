@@ -65,8 +65,8 @@ class Development:
 def planned_guard(given: Development, policy: Any, caution: float) -> tuple[CostGuard | MarginPath, int, IndexArray]:
     """The guard of the best policy (or of the user's policy), how many rows made it, and those that calibrate it.
 
-    Where constraints are uncertain, a margin on the cost cannot repair a decision that breaks one, so that it is a path
-    of policies with growing margins.
+    Where constraints are uncertain, a margin on the cost cannot repair a decision that breaks one. The guard is then a
+    path of policies with growing margins.
 
     Training and learning rows develop it: the predictor is fitted on all of them, and policies are made from
     predictions of models that had not seen the row. Where calibration rows are few, learning rows calibrate too,
@@ -118,7 +118,7 @@ def redeveloped(family: RegionFamily, given: Development) -> RegionFamily:
 
 
 def _check_solvable(problem: DecisionProblem, rows: DevelopmentRows) -> None:
-    """Raise where not even a prediction that comes true has a best decision, in any of a few rows."""
+    """Raise if, even for outcomes equal to the predictions, none of a few rows has a best decision."""
     few = evenly_chosen(len(rows), _FEW_ROWS)
     costs = decide_knowing(problem, rows.centers[few], rows.values[few] if problem.parameters else None)[1]
     if not np.isfinite(costs).any():
@@ -130,9 +130,9 @@ def _check_solvable(problem: DecisionProblem, rows: DevelopmentRows) -> None:
 
 
 def _predicted(given: Development, develop: IndexArray) -> tuple[Predictor, DevelopmentRows, IndexArray]:
-    """The predictor for use, development rows with predictions as honest as those of new rows, and which rows they are.
+    """The predictor for use, development rows with out-of-sample predictions, and the numbers of these rows.
 
-    These are other rows than `develop` where the predictor cannot be fitted without a fold of them.
+    They are other rows than `develop` if the predictor cannot be fitted without a fold of them.
     """
     predictor, own = given.make(), given.rows.take(develop)
     if not predictor.needs_training:

@@ -114,7 +114,7 @@ class MarginSteps:
     """The path at N rows.
 
     Where no decision has the margin of a step, the policy of the step before is taken, so that a path ends at the most
-    cautious decision there is; before the first step stands the policy without a margin. Programs are solved when they
+    cautious decision there is. The policy without a margin comes before the first step. Programs are solved when they
     are asked for, and their answers kept: a step does not depend on which others were asked for before.
     """
 
@@ -198,7 +198,7 @@ class _Tried:
         return float(np.partition(self.needed, k - 1)[k - 1])
 
     def bound(self, alpha: float) -> float:
-        """The mean bound that goes with it."""
+        """The mean bound at that rho."""
         rho = self.rho(alpha)
         return float(np.nanmean(self.mean + rho * self.deviation)) if np.isfinite(rho) else np.inf
 
@@ -207,7 +207,7 @@ class _Tried:
         return float(np.nanmean(self.realised)) if np.isfinite(self.realised).any() else np.nan
 
     def figure(self, alpha: float, caution: float) -> float:
-        """What is compared; infinite where there is no bound, however little it counts."""
+        """The score by which margins are compared; infinite without a bound, whatever the weight of the bound."""
         bound = self.bound(alpha)
         return caution * bound + (1 - caution) * self.cost() if np.isfinite(bound) else np.inf
 
@@ -280,7 +280,7 @@ def _planner(seen: PlanningProblem, name: str, rows: DevelopmentRows, level: flo
 
 
 def _try(planner: MarginPlanner, own: DevelopmentRows) -> list[_Tried]:
-    """Each margin on rows that had no part in the planner; without a decision of a knot, that of the one before."""
+    """Each margin on rows that had no part in the planner; a knot without a decision takes that of the knot before."""
     contexts, scales = planner.contexts(own.X, own.centers, own.values)
     problem, found, tried = planner.problem.problem, list[Array](), list[_Tried]()
     for knot in _KNOTS:
@@ -316,9 +316,7 @@ def _joined(name: str, parts: Sequence[Sequence[_Tried]]) -> list[_Tried]:
 
 
 def _best(entries: Sequence[_Tried], alpha: float, caution: float) -> _Tried:
-    """The least figure, those of more complex distributions with a complexity penalty; the largest margin where none
-    has a bound.
-    """
+    """The entry of least figure plus complexity penalty; the one of largest margin if none has a bound."""
     known = [e for e in entries if np.isfinite(e.figure(alpha, caution))]
     if not known:
         return replace(entries[0], margin=max(e.margin for e in entries))

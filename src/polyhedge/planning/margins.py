@@ -99,7 +99,7 @@ class MarginPlanner:
 
     @cached_property
     def _sizes(self) -> JointCost:
-        """The sizes of what the joint part adds up, at the mean: one row does not see how many others there are."""
+        """The sizes of the terms of the joint part, as a cost over one point, the mean."""
         return JointCost(self.cost.total.sizes(), np.zeros((1, len(self.reference))))
 
     def contexts(self, X: Any, centers: Array, values: Array) -> tuple[Array, Array]:
@@ -306,7 +306,7 @@ def _with_room(A: sp.csr_array, rows: Indices, columns: Indices) -> sp.csr_array
 
 
 def with_limits(program: ConicProgram, feasible: FeasibleProgram, H: Array, rows: Indices) -> ConicProgram:
-    """The program with the rows [1, z] H_k + g_r(z) <= 0, where g_r is what of the constraint the decision decides."""
+    """The program with the rows [1, z] H_k + g_r(z) <= 0, where g_r is the part of constraint r in z alone."""
     if not len(H):
         return program
     entries = np.zeros((len(H), len(program.c)))

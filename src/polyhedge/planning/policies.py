@@ -85,7 +85,7 @@ class Planner:
         return (centers, np.ones(len(centers))) if self.distribution is None else self.distribution.at(X, centers)
 
     def at(self, centers: Array, scales: Array, values: Array, n_jobs: int | None = None) -> tuple[Array, Mask]:
-        """Decisions (N, p), NaN where there is none, and where it is proven that the rule has no better one (N,).
+        """Decisions (N, p), NaN where there is none, and whether each is proven to be the rule's best (N,).
 
         Centres (N, d) and spreads (N,) are those of the distribution.
         """

@@ -5,9 +5,9 @@ the cuts in $z_j$ differ, and the weights $r_j$ grow with j: rounding must not c
 this sum is part of every objective.
 
 Where outcomes do not multiply decisions, only right-hand sides change from row to row. Where the cost has one piece,
-cuts are the same at all rows and only prices change: rows then share the vertices of one program (`corners.py`), and
-those whose vertex is not found there are solved like all others. Where decisions lie on a segment, every cut is a line,
-and all rows are solved together by bisection.
+cuts are the same at all rows and only prices change. Rows then share the vertices of one program (`corners.py`); rows
+whose vertex is not found there are solved like all others. Where decisions lie on a segment, every cut is a line, and
+all rows are solved together by bisection.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def least_by_programs(
     is_scored: bool = False,
     program: RowProgram | None = None,
 ) -> tuple[Array, Mask]:
-    """Decisions (N, p) with the least cost over the cuts, NaN where there is none, and where this is proven (N,).
+    """Decisions (N, p) of least cost over the cuts, NaN where there is none, and whether each is proven to be one (N,).
 
     Decisions that are only scored, not used, need no proof: linear programs are then taken as HiGHS solves them, and
     one `program` may serve all rows.
@@ -266,7 +266,7 @@ class RowProgram:
         self.problem, self.cuts, self.n = problem, cuts, problem.n_decisions
 
     def grown(self, cuts: Cuts) -> RowProgram:
-        """With the cuts that follow those so far, for decisions that are only compared."""
+        """The program with further cuts, for decisions that are only compared."""
         return program_of(self.problem, cuts)
 
     def __call__(self, center: Array, scale: float, is_scored: bool) -> tuple[Array, bool]:
@@ -360,7 +360,7 @@ class _PricesChange(_Fixed):
         return DualProgram(self.whole, self.scaling)
 
     def grown(self, cuts: Cuts) -> RowProgram:
-        """The same program: its dual takes in the cuts that follow those so far."""
+        """The same program, with the further cuts in its dual."""
         if not self.whole.is_linear:
             return super().grown(cuts)
         new = cuts.take(np.arange(len(self.cuts), len(cuts)))

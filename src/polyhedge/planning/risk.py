@@ -9,8 +9,8 @@ is one convex and positively homogeneous function for *all* rows: a subgradient 
 $V_l = \sum_i q_i e_i [l\text{ is largest}]$ and $W_l = \sum_i q_i [l\text{ is largest}]$, bounds the risk
 at every other. For one piece this says that CVaR is the support function of a fixed polytope.
 
-The tail of a sum of several maxima has as many sides as all of them together, and the sum of their tails has few: it is
-what the tail would be if the worst came to all terms at once. Where a row needs a program, the latter is taken.
+The tail of a sum of several maxima has as many sides as all of them together, and the sum of their tails has few. The
+sum is what the tail would be if all terms had their worst scenarios at once. Rows that need a program take the sum.
 
 Cuts are looked for at some rows until they miss little of the risk there. A round decides every row by the cuts so far
 and adds the cut of its decision.
@@ -290,7 +290,7 @@ class JointCost:
         return {k for k, M in enumerate(self.matrices) if M.any()}
 
     def _cut(self, pieces: range, W: Array, V: Array, term: int) -> Cuts:
-        """What these pieces come to where they are the largest."""
+        """The cut of these pieces: each counts at the points at which it is the largest."""
         M, own = self.matrices[pieces], slice(pieces.start, pieces.stop)
         A, B = np.einsum("np,pi->ni", W[:, own], M[:, :, 0]), np.einsum("npd,pid->ni", V[:, own], M[:, :, 1:])
         return Cuts(A, B, np.einsum("np,pid->nid", W[:, own], M[:, :, 1:]), np.full(len(W), term))
@@ -370,8 +370,8 @@ def first_cuts(
 def _far(cost: JointCost, z: Array, context: Array, deviation: Array) -> Array:
     """For each decision (p,) a distance from z at which its slopes outweigh all heights, in units of the problem's own.
 
-    Heights and slopes are those by which the pieces of a group differ near a context, and by which outcomes move each,
-    as far as they deviate from it (d + t,): what all have in common, such as outcomes far from 0, changes no order.
+    Heights and slopes are the differences between the pieces of a group near a context, and the changes of each piece
+    when outcomes deviate from it (d + t,). What all have in common, such as outcomes far from 0, changes no order.
     """
     M = cost.matrices
     here = np.concatenate([(M[:, :1] + np.tensordot(M[:, 1:], z, (1, 0))[:, None]), M[:, 1:]], axis=1)
@@ -406,7 +406,7 @@ def lacking_cuts(
 
 
 def _known(cuts: Cuts, z: Array, contexts: Array, scales: Array) -> Array:
-    """What the cuts know of the risk at each row (N,)."""
+    """The lower bound of the risk that the cuts give at each row (N,)."""
     z1 = np.hstack([np.ones((len(z), 1)), z])
     moved = (z1[:, :, None] * contexts[:, None, :]).reshape(len(z), -1) @ cuts.C.reshape(len(cuts), -1).T
     return np.asarray((z1 @ cuts.A.T + scales[:, None] * (z1 @ cuts.B.T) + moved).max(axis=1))

@@ -111,9 +111,9 @@ def candidates(
     """Rules from simple to complex, if parameters of rows have values such as these, each (t,).
 
     The prediction, and for each distribution the mean and the tails CVaR 0.5, 0.7 and of the promised level. If every
-    row needs a program of its own, the most careful tail is left out for the sake of time; so it is for a coupled sum
-    of maxima, and all of them if its programs are not linear or rows have parameters. Without pieces of the cost there
-    is the prediction, corrected or not, unless it has pieces at given values of its parameters.
+    row needs a program of its own, the most careful tail is left out to save time. For a coupled sum of maxima it is
+    left out too, and all tails are if its programs are not linear or rows have parameters. Without pieces of the cost
+    there is the prediction, corrected or not, unless it has pieces at given values of its parameters.
     """
     promised = round(1 - alpha, 12)
     levels = sorted({0.0, 0.5, 0.7, promised} | ({0.9} if promised > 0.9 else set()))
@@ -151,7 +151,7 @@ class Scored:
 
     @property
     def tie(self) -> float:
-        """Differences of scores that count as none."""
+        """The difference of scores up to which rules tie."""
         return SELECTION_TIE * float(np.nanstd(self.realised))
 
     def cost(self, rows: Indices | slice = slice(None)) -> float:

@@ -84,7 +84,7 @@ class LeastMean:
         return replace(decisions, flat=flat, worst_outcome=worst)
 
     def on_segment(self, centers: Array, scales: Array, z: Array, bound: Array, reach: Array) -> Array:
-        """Decisions (N, p) on a segment: where between the ends of the level stretch the mean stops falling.
+        """Decisions (N, p) on a segment: the point of least mean cost on the stretch where bounds are equal.
 
         Parameters
         ----------
@@ -146,7 +146,7 @@ class LeastMean:
         return distinct_cuts(Cuts.joined([cuts for _, cuts in self._cost.cuts(z, nowhere, evenly, Risk())]))
 
     def _by_programs(self, tied: _Tied, worst: Array) -> tuple[Array, Array]:
-        """A program for each row; the worst outcome of another decision is another."""
+        """One program for each row. A decision that replaces another brings its own worst outcome."""
         placed, z = tied.placed, tied.z.copy()
         sizes, which = np.unique(np.column_stack([tied.radii, placed.scales]), axis=0, return_inverse=True)
         which = which.ravel()
@@ -232,7 +232,7 @@ class _Row:
         return (z[0], worst.outcome) if keeps_bound else None
 
     def _face(self) -> ConicProgram | None:
-        """The robust program with the bound as a limit, and what no outcome enters of the cost as its objective."""
+        """The robust program with the bound as a limit, and g_0, the cost without the outcome, as its objective."""
         at, base = self.counterpart.parametric.at(self.own.placed.centers[0]), self.problem.feasible.program
         alone = np.zeros(len(at.c))
         alone[: len(base.c)] = base.c
@@ -257,12 +257,12 @@ class _Row:
 
 
 def _allowed(deviation: Any, bound: Any) -> Any:
-    """By how much a worst case may exceed its bound and still be it."""
+    """By how much a worst case may exceed its bound and still count as equal."""
     return SOLVED * deviation + ROUNDING * np.abs(bound)
 
 
 def _contexts(placed: SetRegions) -> tuple[Array, Array]:
-    """[prediction, parameters] (N, d + t), and the latter."""
+    """[prediction, parameters] (N, d + t), and the parameters (N, t)."""
     values = np.zeros((len(placed.centers), 0)) if placed.values is None else placed.values
     return np.hstack([placed.centers, values]), values
 

@@ -141,7 +141,7 @@ def fit_user_policy(
 
 
 def _check_alone(policy: PolicyFunction, rows: DevelopmentRows, z: Array) -> None:
-    """Raise where rows are decided otherwise alone, or in another order, than among the others."""
+    """Raise if a row gets another decision alone, or in another order, than among the others."""
     some = evenly_chosen(len(z), 8)
 
     def decided(own: Indices) -> Array:
@@ -164,9 +164,10 @@ def _check_alone(policy: PolicyFunction, rows: DevelopmentRows, z: Array) -> Non
 
 
 def _without_folds(policy: Any, problem: DecisionProblem, rows: DevelopmentRows, z: Array) -> Array:
-    """Decisions (n, p) of a policy that is trained here as they would be at new rows: each fold's by the other folds.
+    """Decisions (n, p) as they would be at new rows.
 
-    Those of one that came fitted are as they are: what it was made from is not known.
+    A policy that is trained here decides each fold after training on the others. One that came fitted decides as it is,
+    since its training rows are not known.
     """
     if not is_trained_here(policy):
         return z
@@ -209,7 +210,7 @@ def _broken_words(z: Array, by: float) -> str:
 
 
 def is_trained_here(policy: Any) -> bool:
-    """Whether a policy is trained by `fit`, on training rows alone; what else has made one is not known."""
+    """Whether `fit` trains the policy, on training rows alone; the rows behind any other are not known."""
     return hasattr(policy, "predict") and hasattr(policy, "fit") and not isinstance(policy, FrozenEstimator)
 
 

@@ -267,9 +267,9 @@ def part_of(frame: Any, column: Column) -> Any:
 
 
 def reads_columns(X: Any) -> bool:
-    """Whether columns of X have to be read: those of a data frame that holds more than numbers, or gaps.
+    """Whether columns of X have to be read: X is a data frame with gaps, or with more than numbers.
 
-    So do columns that names do not tell apart, and they are refused; a frame of numbers is like an array.
+    A frame of numbers is like an array, unless two columns have the same name: reading then refuses them.
     """
     if not hasattr(X, "select_dtypes"):
         return False

@@ -71,7 +71,7 @@ class Trees:
         return int(self.feature.max()) + 1
 
     def sums(self, matrix: Array) -> Array:
-        """The sum over trees (N, n_outputs) of what each says of the rows of a matrix (N, p)."""
+        """The sum (N, n_outputs) of all trees' values at the rows of a matrix (N, p)."""
         step, total = max(_PAIRS // self.n_trees, 1), np.zeros((len(matrix), self.value.shape[1]))
         for k in range(0, len(matrix), step):
             total[k : k + step] = self.value.take(self._leaves(matrix[k : k + step]), axis=0).sum(axis=0)

@@ -209,7 +209,7 @@ class DecisionProblem:
         return problem
 
     def _set(self, **parts: Any) -> None:
-        """Only while a problem is made: afterwards it never changes."""
+        """Set an attribute while the problem is made; afterwards it never changes."""
         for name, part in parts.items():
             object.__setattr__(self, name, part)
 
@@ -353,7 +353,7 @@ class DecisionProblem:
         return Curvature.CONCAVE if self.cost_of_outcome().is_concave() else Curvature.CONVEX
 
     def cost_of_outcome(self) -> cp.Expression:
-        """The cost with the decision a parameter (of the variables' signs) and the outcome a variable."""
+        """The cost as a function of the outcome: the decision is a parameter, with the signs of its variables."""
         z = [_sign_parameter(v) for v in self.written.variables]
         return substitute(self.written.cost, self.written.leaves(z, cp.Variable(self.n_outcomes)))
 
@@ -426,7 +426,7 @@ class DecisionProblem:
 
     @property
     def cost_split(self) -> Decomposition | None:
-        """The cost split into what the decision alone decides and the joint part; None if it has no such form."""
+        """The cost split into a part in the decision alone and the joint part; None if it has no such form."""
         if not self.parameters:
             return self._cost_parts
         return None if self.lifted_parts is None else self.lifted_parts.cost
@@ -468,7 +468,7 @@ class DecisionProblem:
 
     @cached_property
     def _uncertain(self) -> UncertainRows | None:
-        """None if the parameters do not enter linearly."""
+        """The uncertain constraints as functions of many rows; None if the parameters do not enter linearly."""
         rows = self._rows if not self.parameters else None if self.lifted_parts is None else self.lifted_parts.rows
         return None if rows is None else UncertainRows(self.written, rows)
 

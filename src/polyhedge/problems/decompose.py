@@ -222,7 +222,7 @@ def _flat(expression: cp.Expression) -> cp.Expression:
 
 
 def _at_zero(variables: Sequence[cp.Variable]) -> dict[int, cp.Variable]:
-    """Variables at 0 to take the place of these: the values of the user's are not ours to change."""
+    """Variables at 0 in place of the user's, whose values must not change."""
     return {v.id: cp.Variable(v.shape, value=np.zeros(v.shape)) for v in variables}
 
 

@@ -225,7 +225,7 @@ class ProblemParameter:
             )
 
     def demand_of(self, value: Array) -> str:
-        """The attributes that it must have, and a value that has not."""
+        """An error text: the attributes that the parameter must have, and a value without them."""
         demands = ", ".join(
             f"in {setting}" if key == "bounds" else f"a {key} matrix" if key in ("PSD", "NSD") else key
             for key, setting in self.attributes().items()
@@ -383,7 +383,7 @@ def from_columns(parameters: Sequence[ProblemParameter], given: Any, frame: Any)
 
 
 def with_columns(parameters: Sequence[ProblemParameter], given: Any, columns: Any) -> dict[str, Any]:
-    """What was given, by name; a parameter of one entry that was not given is the column of its name, if any."""
+    """The given values by name; a scalar parameter without one is read from the column of its name, if there is one."""
     found = {p.name: [p.name] if p.shape else p.name for p in parameters if p.shape in ((), (1,)) and p.name in columns}
     if not isinstance(given, Mapping | None):
         raise TypeError(f'parameters must be a dictionary such as {{"stock": 3.0}}, got {type(given).__name__}.')

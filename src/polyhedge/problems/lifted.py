@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Lifted:
-    """What `DecisionProblem` is compiled to, with the parameters as outcomes behind the others.
+    """A `DecisionProblem` compiled with its parameters as further outcomes, behind the others.
 
     It has the properties of a problem that a robust counterpart asks for. `n_outcomes` counts the uncertain ones.
     """

@@ -160,7 +160,7 @@ def maximum_of(functions: Sequence[SumOfMaxima]) -> SumOfMaxima | None:
 
 
 def in_order(group: Array) -> Array:
-    """Pieces by what they make of the outcome: what they are without it depends on where outcomes are counted from."""
+    """Pieces ordered by their coefficients of the outcome: the others depend on the origin of outcomes."""
     keys = np.concatenate([group[:, :, 1:].reshape(len(group), -1), group[:, :, 0]], axis=1)
     return np.asarray(group[np.lexsort(keys.T[::-1])])
 

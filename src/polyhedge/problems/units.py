@@ -173,7 +173,7 @@ def _largest(joint: SumOfMaxima) -> float:
 def _column_units(feasible: FeasibleProgram, cost: SumOfMaxima, rows: Sequence[SumOfMaxima]) -> Array:
     """Units of the columns in which all coefficients are nearest to 1, by least squares in their logarithms.
 
-    Costs only count for columns that no limit tells the unit of; integers have the unit 1.
+    Costs count only for columns whose unit no limit determines; integers have the unit 1.
     """
     program, z, n = feasible.program, feasible.z_columns, len(feasible.program.c)
     group = n + cone_groups(program.cones)

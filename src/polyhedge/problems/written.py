@@ -124,7 +124,7 @@ class Written:
 
 
 def read_problem(problem: Any) -> Written:
-    """Call the callables of a `DecisionProblem` once and take down what they say."""
+    """Call the callables of a `DecisionProblem` once and record their formulas."""
     declared, names = declared_variables(problem.decision)
     u = cp.Variable(problem.n_outcomes)
     z = in_structure(problem.decision, declared)
@@ -218,7 +218,7 @@ def _refuse_recourse(written: Written) -> None:
 
 
 def _refuse_own_outcome(written: Written) -> None:
-    """A free variable of the user's own in the place of the outcome would be chosen with the decision, at its best."""
+    """Refuse a free variable of the user's in the place of the outcome: it would be optimised with the decision."""
     u = written.outcome
     in_cost = {v.id: v for v in written.cost.variables()}
     in_rows = {v.id: v for row in written.certain for v in row.variables()}

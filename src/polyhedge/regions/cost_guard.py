@@ -82,7 +82,7 @@ class CostGuard(RegionFamily):
 
     @property
     def trains_on_learning_rows(self) -> bool:
-        """Whether the policy decides over no set: it was developed then, and its predictor has seen learning rows."""
+        """Whether the predictor has seen learning rows: it has unless the policy decides over sets."""
         return self.sets is None
 
     @property

@@ -76,7 +76,7 @@ class LearnedSet(RegionFamily):
         return self
 
     def set_radius(self, radius: float) -> float:
-        """The radius at which the shape decides, if this is the calibrated one: the same."""
+        """The radius at which the shape decides: the calibrated `radius` itself."""
         return radius
 
     def moved(self, predictor: Predictor) -> LearnedSet:
@@ -200,7 +200,7 @@ class SetPolicy(Policy):
         return PlannedDecisions(decisions.flat, decisions.cost_bound, decisions.status, decisions.detail, expected)
 
     def outcomes(self, features: Any, centers: Array) -> Iterator[Array]:
-        """Row by row the outcomes (n, d) that the residuals of the set make of the prediction; none without them."""
+        """Row by row the predictions plus residuals of the learning rows (n, d); none without residuals."""
         points = np.zeros((0, centers.shape[1])) if self.costs is None else self.costs.points
         for center, scale in zip(centers, self.sets.scales(features, centers), strict=True):
             yield center + scale * points

@@ -164,7 +164,9 @@ def _in_groups(
 
 
 def brought_back(problem: DecisionProblem, shape: Shape, radius: float, centers: Array, outcomes: Array) -> Array:
-    """Outcomes (N, d) of sets around centres, those that the cost ignores moved to the prediction one by one.
+    """Outcomes (N, d) of sets, whose entries that the cost ignores move towards the prediction.
+
+    One by one they go as near to it as set and support allow.
 
     Examples
     --------
@@ -525,7 +527,7 @@ def decide_knowing(problem: DecisionProblem, outcomes: Array, values: Array | No
 
 
 def best_knowing(problem: DecisionProblem, outcomes: Array, values: Array | None = None) -> Best:
-    """The same, and where it is proven that no decision is better (N,)."""
+    """The same, and whether each decision is proven to be a best one (N,)."""
     if values is None:
         values = parameter_rows(problem.parameters, None, len(outcomes))
     return dispatch(ROUTES_KNOWING, problem, outcomes, values)

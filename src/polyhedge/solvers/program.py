@@ -42,7 +42,7 @@ _PULL = 1e-4
 class SolverError(RuntimeError, ValueError):
     """A solver has no answer to a question that has one, mostly because numbers are too far apart in size.
 
-    It is a ValueError too: what brings it about is the numbers that were handed in.
+    It is a ValueError too, because the numbers of the caller cause it.
     """
 
 
@@ -301,7 +301,7 @@ def _groups(cones: Iterable[Cone]) -> tuple[Indices, Indices, Array]:
 
 
 def cone_groups(cones: Iterable[Cone]) -> Indices:
-    """The number of the cone of each row; each linear row has its own."""
+    """For each row the number of its cone; every linear row counts as a cone of its own."""
     sizes = [n for cone in cones for n in ([1] * cone.size if cone.kind in ("zero", "nonneg") else [cone.n_rows])]
     return np.repeat(np.arange(len(sizes)), sizes)
 

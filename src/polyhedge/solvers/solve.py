@@ -168,7 +168,7 @@ def scaling_around(plain: Scaling, program: ConicProgram, continuous: Solution) 
 
 
 def at_stake(program: ConicProgram, x: Array, plain: Scaling) -> float:
-    """The largest cost of a column at a point, at least that of a unit of it: no multiplier has a say in it."""
+    """The largest cost of a column at a point, at least that of a unit of it: multipliers do not enter."""
     steep = program.c if program.P is None else program.c + program.P @ x
     return float(np.abs(steep * np.maximum(np.abs(x), plain.columns)).max(initial=0.0))
 

@@ -167,7 +167,7 @@ def _quick(matrix: sp.csr_array) -> Any:
 
 
 def settled(program: ConicProgram, solution: Solution) -> Solution:
-    """What leaves an adapter: a point that breaks its limits is none, however early the solver stopped."""
+    """A solution as adapters return it: a point that breaks its limits is dropped, however early the solver stopped."""
     if solution.status.has_solution and not solution.broken <= FEASIBLE:
         detail = f"the point breaks a limit by {solution.broken:.1e} of its terms"
         return nothing_known(program, Status.FAILED, detail)

@@ -169,7 +169,7 @@ class TableOptions:
         )
 
     def begin(self) -> None:
-        """Let all programs of the command that is running be solved as asked; as ever where nothing was asked."""
+        """Put the solver options of the running command in force; without options nothing changes."""
         if self.solver is None and not self.solver_option:
             return
         from polyhedge.solvers.options import Solver

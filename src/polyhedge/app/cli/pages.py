@@ -1,4 +1,4 @@
-"""Commands for what is looked at: `report` and `plot`."""
+"""Commands that draw: `report` and `plot`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of what came over time: of bounds that were issued, and of a backtest over history."""
+"""Pages over time: how issued bounds have held, and a backtest over history."""
 
 from __future__ import annotations
 

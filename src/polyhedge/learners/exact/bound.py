@@ -67,10 +67,10 @@ def status_between(lower: float, value: float, unit: float, tolerance: float) ->
 
 
 def below(lower: float, value: float, unit: float) -> tuple[float, str]:
-    """A lower bound as it may be claimed for a value that is reached, and what is wrong with it, if anything.
+    """The lower bound that may be claimed for an attained value, and a text where the two contradict each other.
 
-    A bound above the value by rounding meets it. One that is further above is wrong, or the value is: then
-    nothing is claimed, and the text says so.
+    A bound above the value by rounding alone equals it. If it is further above, bound or value is wrong: nothing is
+    claimed, and the text says so.
     """
     if lower <= value:
         return lower, ""

@@ -7,11 +7,11 @@ selection S is
 
 $$V(S) = \frac1n \sum_i \min_{s \in [0, 1]} G_i(s) + \max_{j \in S} (\alpha_j + \beta_j s).$$
 
-Only the upper envelope of the kept lines matters. Walk along it by rising slope: where line i hands
-over to line j at the breakpoint s_ij, a line whose slope lies between theirs rises above the envelope
-if and only if it is above the breakpoint, so the lines that must be dropped are counted edge by edge,
-and so are the contexts whose minimum lies there. The best envelope with at most n - c_n lines above it
-is a shortest path over (edge, dropped so far), which takes O(m^2 (n - c_n)) time for m candidate lines.
+Only the upper envelope of the kept lines matters. Walk along it by rising slope. Where line i hands over to line j at
+the breakpoint s_ij, a line whose slope lies between theirs rises above the envelope if and only if it is above the
+breakpoint. So the lines that must be dropped are counted edge by edge, and so are the contexts whose minimum lies
+there. The best envelope with at most n - c_n lines above it is a shortest path over (edge, dropped so far), which takes
+O(m^2 (n - c_n)) time for m candidate lines.
 """
 
 from __future__ import annotations

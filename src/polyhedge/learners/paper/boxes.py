@@ -1,9 +1,8 @@
 r"""Boxes as polyhedra with 2 d facets: our reading of the paper's ablations and of its grid search.
 
-A box with orthonormal frame U and half-widths a is $\{e : |u_j^\top e| \le r a_j\}$. Our reading of what the
-paper leaves open: boxes are centred at the prediction; half-widths are the standard deviations of the learning
-residuals along the frame, times an aspect; facets keep the row norm $1 / a_j$, so that calibration grows a
-box in proportion.
+A box with orthonormal frame U and half-widths a is $\{e : |u_j^\top e| \le r a_j\}$. The paper leaves details open. We
+read it so: boxes are centred at the prediction. Half-widths are the standard deviations of the learning residuals along
+the frame, times an aspect. Facets keep the row norm $1 / a_j$, so that calibration grows a box in proportion.
 """
 
 from __future__ import annotations

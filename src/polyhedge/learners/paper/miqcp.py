@@ -61,8 +61,8 @@ class MIQCP(Learner):
         Add the valid rows $v_i \ge z_i^\top Q\epsilon_j - M_j(1-t_j)$ for $v_i = (r1-b)^\top\lambda_i$: a sample's
         rows times lambda_i, summed. The printed model lacks them, and its relaxation is then very weak.
     normalisation : {"facets", "multipliers"}
-        How the common scale of a facet and its multiplier is fixed: by 2 K d binaries, which the printed program does
-        not have, or by $1^\top\lambda = 1$, for one context and a cost affine in the outcome. See Notes.
+        What fixes the common scale of a facet and its multiplier. "facets": 2 K d binaries, which the printed program
+        does not have. "multipliers": $1^\top\lambda = 1$, for one context and a cost affine in the outcome. See Notes.
     max_nodes : int
         Nodes of the search tree after which the best set so far is returned.
     relative_gap : float

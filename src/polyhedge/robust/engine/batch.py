@@ -63,7 +63,7 @@ _MOST_PAIRS = 400
 
 @dataclass
 class BatchDecisions:
-    """Decisions, bounds, worst residuals and gaps of N contexts, which are still to be solved, and which may tie."""
+    """Decisions, bounds, worst residuals and gaps of N contexts; masks of those still open, and of ties."""
 
     z: Array
     cost_bound: Array
@@ -82,7 +82,10 @@ class BatchDecisions:
 def decide_in_batch(
     counterpart: Counterpart, centers: Array, *, n_jobs: int | None = None, progress: Progress | None = None
 ) -> BatchDecisions:
-    """What critical regions can prove; all contexts stay open where they do not apply or are fewer than worth it."""
+    """Decisions that critical regions prove.
+
+    All contexts stay open if the method does not apply, or for too few contexts.
+    """
     engine = None
     if len(centers) >= WORTH_A_POOL:
         middle = centers.mean(axis=0)

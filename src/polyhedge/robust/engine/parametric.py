@@ -151,8 +151,8 @@ class Uniqueness:
     Inequalities with positive multipliers are tight in every solution. As many of them as
     there are columns, with the equations and the curvature of the cost, leave one solution.
 
-    `missing` is how many multipliers must be positive. They are conclusive if `is_decidable`, which they are not for
-    integer decisions, and change with the context if `prices_move`.
+    `missing` is how many multipliers must be positive. `is_decidable` says whether they prove anything: for integer
+    decisions they do not. `prices_move` says whether they change with the context.
     """
 
     inequalities: Indices | slice

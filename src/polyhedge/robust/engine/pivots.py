@@ -381,7 +381,7 @@ def start_at(rule: PivotRule, flipped: Indices) -> Start | None:
 
 @dataclass(frozen=True)
 class Ends:
-    """Where N contexts arrived: v (N, n_pairs), the pairs that changed sides, and who got to an end at all."""
+    """Where N contexts ended: v (N, n_pairs), the pairs that changed sides, and which contexts reached an end."""
 
     v: Array
     is_flipped: Mask
