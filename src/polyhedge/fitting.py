@@ -105,7 +105,7 @@ def read(
     parameters: Mapping[Any, Any] | None,
     sample_weight: ArrayLike | None,
 ) -> tuple[DecisionProblem, Rows]:
-    """The problem with the names of its outcomes, and the rows with everything that belongs to them, checked."""
+    """The problem with the names of its outcomes, and the rows with all their parts, checked."""
     problem, predictor = settings.problem, settings.predictor
     X = from_dictionaries(X) if predictor is None or is_auto(predictor) else X
     check_rows(X, Y, groups, sample_weight, **dict(zip(("train", "learn", "calibrate"), parts, strict=True)))

@@ -243,7 +243,7 @@ def with_values(calibrator: Any, values: Any) -> Any:
 
 
 def fit_labels(calibrator: Any, n: int) -> Any:
-    """What came with the `calibrator` for the `n` rows of a fit; None where it reads X."""
+    """The labels or weights that came with the `calibrator`, for the `n` rows of a fit; None if it reads X."""
     source = read_from(calibrator)
     if not isinstance(source, RowLabels):
         return None

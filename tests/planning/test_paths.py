@@ -426,7 +426,7 @@ def test_parameters_of_the_problem_move_the_plan() -> None:
 @pytest.mark.parametrize(
     ("most", "said"),
     [
-        (1.0, "With a margin for what may come no decision keeps the uncertain constraints"),
+        (1.0, "No decision keeps the uncertain constraints with a margin"),
         (1.6, "calibration rows no policy keeps bound and uncertain constraints together"),
     ],
 )

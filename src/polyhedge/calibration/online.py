@@ -111,7 +111,7 @@ class Online(Calibrator):
 @stored("online radii", unbounded=("scores",))
 @dataclass(frozen=True, eq=False)
 class OnlineRadii(Radii):
-    """The last scores, the levels and their weights, and what came of the radii so far.
+    """The last scores, the levels and their weights, and how many rows the radii have missed so far.
 
     Attributes
     ----------

@@ -98,7 +98,7 @@ class Auto(Learner):
 
     @property
     def needs(self) -> Needs:
-        """Out-of-fold residuals of training rows, and a spread where it pays."""
+        """Out-of-fold residuals of training rows, and a spread if it lowers the cost."""
         return Needs(
             training_folds=self.training_folds,
             samples_an_outcome=self.samples_an_outcome,

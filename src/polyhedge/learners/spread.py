@@ -168,7 +168,7 @@ def levels(sizes: Array, power: float) -> Array:
 def learn_with_spread(
     learner: Learner, samples: Samples, X: Any, *, seed: int, groups: Any = None
 ) -> tuple[LearnResult, Spread | None]:
-    """Learn a shape and, where the learner's needs say `may_scale` and it pays, the spread that scales it.
+    """Learn a shape, and the spread that scales it if the learner's needs allow one and it lowers the cost.
 
     Parameters
     ----------

@@ -295,7 +295,7 @@ def _one_a_row(values: ArrayLike, n: int, must: str, *, has_nan: bool = False) -
 @stored("monitoring state")
 @dataclass(frozen=True, eq=False)
 class MonitoringState:
-    """What a decider knows of outcomes since calibration.
+    """The record of outcomes since calibration.
 
     Attributes
     ----------

@@ -94,7 +94,7 @@ class MarginPolicy(PathPolicy):
         return len(self.margins)
 
     def at(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> MarginSteps:
-        """The path at N rows; what the distribution says of them is asked once."""
+        """The path at N rows; the distribution is evaluated there once."""
         contexts, scales = self.planner.contexts(features, centers, values)
         return MarginSteps(self, contexts, scales, values, work.n_jobs)
 
@@ -253,7 +253,7 @@ def fit_path(
     entries = [one for name in names for one in tried(name)]
     if not any(one.has_margin.any() or np.isfinite(one.bound(alpha)) for one in entries):
         raise NoSolutionError(
-            "With a margin for what may come no decision keeps the uncertain constraints, at any of "
+            "No decision keeps the uncertain constraints with a margin for outcomes off the prediction, at any of "
             f"{len(entries[0].needed)} rows, though the prediction alone can be met. Relax the constraints, bound the "
             "decision more widely or raise alpha."
         )

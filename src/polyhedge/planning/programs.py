@@ -391,7 +391,7 @@ class _PricesChange(_Fixed):
         return np.asarray(((seen - self.equations.T @ (self.inverse.T @ seen)).T / self.units).T)
 
     def _is_far(self, costs: Array, bare: Array) -> bool:
-        """Whether nearly all of the costs is fixed, so that a tolerance of the rest would be lost in them."""
+        """Whether costs are nearly all fixed, so that a tolerance of the rest would be lost in their rounding."""
         return float(np.abs(self.units * bare).max()) < _MOSTLY_FIXED * float(np.abs(self.units * costs).max())
 
     def corners(self, starts: Array) -> Corners | None:

@@ -236,7 +236,7 @@ def _frame_of_regions(shapes: Sequence[Shape], centers: Array, pair: tuple[int, 
 
 
 def unit_of(decider: RobustDecider) -> str:
-    """What a decider's residuals are."""
+    """A decider's residuals in words: whether they are divided by a spread."""
     return "outcome minus prediction" + ("" if decider.spread_ is None else ", over spread")
 
 

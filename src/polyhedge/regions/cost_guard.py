@@ -211,7 +211,7 @@ class CostLevels(Shape):
         return np.where(is_kept & np.isfinite(costs), costs, np.inf)
 
     def volume(self, radius: float, *, rng: np.random.Generator | None = None, n_samples: int = 0) -> NoReturn:
-        """A ValueError: costs at single outcomes do not tell it."""
+        """A ValueError: costs at single outcomes do not determine a volume."""
         raise ValueError(_NO_VOLUME)
 
     def conic_form(self, radius: float) -> ConicForm:

@@ -76,7 +76,7 @@ class Regions:
         )
 
     def radii_of(self, bounds: Array, own: Array) -> Array:
-        """The radii (N,) at which rows have these bounds on their costs; a ValueError if bounds do not tell that.
+        """The radii (N,) at which rows have these bounds on their costs; a ValueError if bounds do not determine radii.
 
         `own` are the radii in force, which are returned where they lead to these bounds.
         """

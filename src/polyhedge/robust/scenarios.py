@@ -113,7 +113,7 @@ def decide_by_scenarios(
 def _size(problem: DecisionProblem, z: Array, scenarios: Array, master: Solution) -> float:
     """How far costs differ over the outcomes so far and their mean (where they do not, the size of the master's costs).
 
-    Rounding adds what it may: outcomes are known up to it, and so are their costs.
+    The rounding of outcomes, and hence of their costs, is added.
     """
     scenarios = np.vstack([scenarios, scenarios.mean(axis=0)])
     costs = problem.evaluate(np.tile(z, (len(scenarios), 1)), scenarios)

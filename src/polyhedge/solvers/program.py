@@ -318,7 +318,7 @@ class Equations:
         self.unknowns = [np.zeros((0, 3), dtype=np.int64)]
 
     def add(self, numbers: Array, weight: float, *unknowns: Indices, sign: Array | None = None) -> None:
-        """One equation for each number, with the unknowns of the same place; the third with the given sign."""
+        """One equation for each number i: entry i of each of the `unknowns` is in it, the third with the `sign`."""
         there = (numbers != 0) & np.isfinite(numbers)
         self.logs.append(np.log2(np.abs(numbers[there])))
         self.weights.append(np.full(len(self.logs[-1]), weight))

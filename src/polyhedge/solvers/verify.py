@@ -118,8 +118,8 @@ class Verifier:
     ) -> Solution:
         """A point of a mixed-integer program, `gap` above a lower bound of the solver's; it has no multipliers.
 
-        That nothing lies below the lower bound is the search's word; a point below it shows that it is not true. The
-        integers of a solver are rounded first, so that what is verified and returned has no 38.99999999999918.
+        Only the search vouches for the lower bound; a point below it refutes it. The integers of a solver are rounded
+        first, so that what is verified and returned has no 38.99999999999918.
         """
         off = float(np.abs(x[program.integer] - np.round(x[program.integer])).max(initial=0.0))
         x = x.copy()
@@ -139,7 +139,7 @@ class Verifier:
         return settled(program, solution)
 
     def _sums(self, program: ConicProgram, x: Array, y: Array) -> tuple[Array, Array, Array, Array]:
-        """Limits without those of infinity, which are none; P x; slacks; and what does not balance the costs."""
+        """Limits, 0 for infinite ones; P x; slacks; and the residual c + P x + A'y."""
         is_none = np.isposinf(program.b)
         b = np.where(is_none, 0.0, program.b)
         curved = np.zeros(len(x)) if self.P is None else self.P @ x
@@ -147,7 +147,7 @@ class Verifier:
         return b, curved, np.where(is_none, 0.0, b - self.A @ x), force
 
     def _slacks(self, slack: Array, y: Array) -> tuple[float, Array]:
-        """What multipliers times slacks leave open, and by how much each row is broken (of a cone, the heaviest)."""
+        """The gap that multipliers times slacks leave, and by how much each row is broken (of a cone, the heaviest)."""
         broken = np.where(self.is_equation, np.abs(slack), np.where(self.is_limit, np.maximum(-slack, 0.0), 0.0))
         complementarity = float(y[self.is_limit] @ np.maximum(slack[self.is_limit], 0.0))
         for cone, rows in self.others:

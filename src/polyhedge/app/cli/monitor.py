@@ -82,7 +82,7 @@ def monitor(
     out: Annotated[Path | None, typer.Option(help="Page to write: coverage, bounds and costs over time.")] = None,
     options: ModelOptions,
 ) -> None:
-    """Say what came of a model's bounds so far: coverage, and whether it is worse than chance allows.
+    """Say how a model's bounds have held so far: coverage, and whether it is worse than chance allows.
 
     Example: polyhedge monitor model.polyhedge --out monitor.html
     """

@@ -125,7 +125,7 @@ def bounded_directions(problem: DecisionProblem, pieces: Pieces, learner: str) -
 
 
 def for_contexts(samples: Samples, contexts: Contexts, random_state: Any) -> tuple[Samples, str]:
-    """The samples with the predictions that a model plans for, and what these are in words."""
+    """The samples with the predictions that a model plans for, and a description of these."""
     conformal_radius(np.zeros(samples.n), samples.alpha)  # too few samples for alpha are an error here, not in a model
     centers, n = samples.centers, len(samples.centers)
     if contexts is None:

@@ -176,8 +176,8 @@ class Uniqueness:
     def is_proven(self, y: Array, rows: Array | None) -> Mask:
         """For multipliers (N, m), whether they say that there is one solution.
 
-        `rows` (m,) are the units of the program's rows in its scaling: prices of one limit are compared with those
-        of another. There are none where multipliers do not tell.
+        `rows` (m,) are the units of the program's rows in its scaling: prices of one limit are compared with those of
+        another. None is proven if multipliers are not conclusive, or without units.
         """
         if not self.is_decidable or rows is None:
             return np.zeros(len(y), dtype=bool)
