@@ -267,7 +267,7 @@ def refuse_outcomes(X: Any, names: Sequence[str], outcomes: Sequence[Any]) -> No
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a value of a column stands for none: None, NaN, or what pandas has for it."""
+    """Whether a value of a column is missing: None, NaN, or a missing value of pandas."""
     # A value that is not itself is NaN or NaT; pandas' own missing value answers neither way.
     return value is None or type(value).__name__ == "NAType" or bool(value != value)
 
