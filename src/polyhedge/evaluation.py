@@ -334,7 +334,7 @@ class RowMeasures:
         return [proportion(self.held[part]) for part in np.array_split(order, n) if len(part)]
 
     def one_of_each(self, groups: Any) -> Proportion:
-        """Coverage of one random row with a bound from each of the `groups`: rows are independent, the interval exact."""
+        """Coverage of one random row with a bound from each of the `groups`: independent rows, exact interval."""
         order = np.random.default_rng(0).permutation(len(groups))
         order = order[self.has_bound[order]]
         return proportion(self.inside[order[np.unique(np.asarray(groups)[order], return_index=True)[1]]])
