@@ -463,7 +463,7 @@ def prepared_calibrator(
     """The calibrator after a look at features of `others`, which calibrate nothing; `schema` reads raw ones."""
     if calibrator.target is not None:
         target = as_pandas(calibrator.target)  # rows to come are raw if those of fit were
-        target = target if schema is None else read_features(target, schema)[0]
+        target = target if schema is None else read_features(target, schema)[0].frame()
         calibrator = replace(calibrator, target=target)  # type: ignore[type-var]
     n = len(own)
     if own.groups is not None:  # near-copies count as one: one row of each group tells how often categories come

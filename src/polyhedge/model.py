@@ -26,6 +26,7 @@ from polyhedge.decisions import Decisions, Labels, no_decisions
 from polyhedge.evaluation import RowMeasures, measure_rows
 from polyhedge.learners import LearnResult
 from polyhedge.planning.margins import takes_margins
+from polyhedge.planning.policies import ScenarioPolicy
 from polyhedge.predictors.columns import Schema, as_table, features_of, read_features
 from polyhedge.predictors.recipes import is_made_here
 from polyhedge.problems import DecisionProblem
@@ -216,7 +217,7 @@ class Model:
         if labels is not None:
             check_row_labels(self.radii, X, labels)
         outcomes = None if Y is None else self.outcomes(X, Y)
-        features, notes = self._described(X)
+        features, notes = self._described(X, to_decide=Y is None and not to_score)
         return Rows(features, outcomes, values, labels=None if labels is None else as_values(labels), notes=notes)
 
     def read_usable(
@@ -242,12 +243,15 @@ class Model:
         """The columns of X that the predictor knows, in their order if both have names; checked."""
         return self._described(X)[0]
 
-    def _described(self, X: Any) -> tuple[Any, Any]:
+    def _described(self, X: Any, *, to_decide: bool = False) -> tuple[Any, Any]:
         """The features, and what is unlike the training rows in each row; None if kinds of columns are not known."""
         X = as_pandas(self._framed(X))
-        names = self.names or names_of(X)
         if self.schema is not None and n_rows_of(X):
-            return read_features(X, self.schema)
+            features, notes = read_features(X, self.schema)
+            policy = getattr(self.family, "policy", None) if to_decide and self.radii.source is None else None
+            is_enough = isinstance(policy, ScenarioPolicy) and policy.takes_columns
+            return features if is_enough else features.frame(), notes
+        names = self.names or names_of(X)
         features = X if names is None else select_columns(X, names, "X")
         check_features(features, may_be_missing=self.family.predictor.takes_nan)
         return features, None
@@ -265,7 +269,8 @@ class Model:
         X, n = as_pandas(X), n_rows_of(X)
         reasons: Any = [""] * n
         if self.schema is not None:
-            features, reasons, _ = features_of(as_table(X, self.schema.source_names), self.schema)
+            read, reasons, _ = features_of(as_table(X, self.schema.source_names), self.schema)
+            features = read.frame()
         else:
             names = self.names or names_of(X)
             features = X if names is None else select_columns(X, names, "X")
@@ -328,7 +333,9 @@ class Model:
     ) -> tuple[Decisions, Any]:
         """The same, and what is unlike the training rows in each row; None if kinds of columns are not known."""
         rows, kept, reasons = self.read_usable(X, None, parameters, labels)
-        notes = self._oddities(X) if rows is None or len(kept) < len(reasons) else rows.notes
+        notes = None if rows is None else rows.notes
+        if len(kept) < len(reasons) and self.schema is not None:  # rows that are not usable have notes, too
+            notes = features_of(as_table(as_pandas(X), self.schema.source_names), self.schema)[2]
         if rows is None:
             return no_decisions(self.problem, is_planned=self.guarantee == "cost").among(kept, reasons), notes
         decisions = self.place(rows, work).decide()
@@ -405,11 +412,6 @@ class Model:
         if len(bounded) == len(placed.radii):
             return placed.regions.volume(placed.radii)
         return placed.regions.take(bounded).volume(placed.radii[bounded]) if len(bounded) else Volume(np.inf)
-
-    def _oddities(self, X: Any) -> Any:
-        """What is unlike the training rows in each row of X, usable or not; None if kinds of columns are not known."""
-        schema = self.schema
-        return None if schema is None else features_of(as_table(as_pandas(X), schema.source_names), schema)[2]
 
     def labels(self, X: Any) -> Labels:
         """Names of rows and columns of decisions at X, and the library of its frame."""

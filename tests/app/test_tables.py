@@ -322,7 +322,7 @@ def test_predictor_takes_gaps_and_unseen_kinds(name: str, outcomes: tuple[str, .
 
     table, schema = history()
     schema = Schema(schema.features, outcomes)
-    X, _, _ = features_of(table, schema)
+    X = features_of(table, schema)[0].frame()
     Y = outcomes_of(table, outcomes)
     predictor = as_predictor(Recipe(name, schema, 0), len(outcomes)).fit(X, Y)
     new = X.head(3).assign(kind=["never seen", "x", "y"], a=[np.nan, 0.0, 1.0])

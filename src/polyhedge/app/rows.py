@@ -84,7 +84,7 @@ class NewRows:
 
 def new_rows(table: Table, problem: DecisionProblem, record: FitRecord, radii: Any) -> NewRows:
     """The rows of a table as a model takes them; `record` has the roles of the columns."""
-    X, reasons, notes = features_of(table, record.schema)
+    features, reasons, notes = features_of(table, record.schema)
     values, lacking = parameters_of(table, problem, record.parameters)
     reasons = np.where(reasons == "", lacking, reasons)
     usable = np.flatnonzero([not reason for reason in reasons])
@@ -92,7 +92,7 @@ def new_rows(table: Table, problem: DecisionProblem, record: FitRecord, radii: A
     labels = None
     if record.labels is not None:
         labels = labels_of(table, record.labels, are_weights=radii.reads_weights)[usable]
-    return NewRows(X, usable, values, labels, reasons, notes)
+    return NewRows(features.frame(), usable, values, labels, reasons, notes)
 
 
 def table_rows(
@@ -115,7 +115,8 @@ def table_rows(
         raise ValueError(f"{table.source} has the names of columns but no rows. Bring rows.")
     schema, n = record.schema, len(table)
     if categories is None:
-        X, reasons, _ = features_of(table, schema)
+        features, reasons, _ = features_of(table, schema)
+        X = features.frame()
     else:
         X, reasons = plain_columns(table, schema.source_names, categories), np.full(n, "", dtype=object)
     values, lacking = parameters_of(table, problem, record.parameters)

@@ -25,7 +25,15 @@ from polyhedge.planning.corners import Corners
 from polyhedge.planning.costs import MOST_KEPT, PlanningProblem, equal_rows
 from polyhedge.planning.programs import corners_of, least_by_programs, least_on_segment, program_of
 from polyhedge.planning.report import PolicyReport
-from polyhedge.planning.residual_distributions import DevelopmentRows, ResidualDistribution, fit_distribution, padded
+from polyhedge.planning.residual_distributions import (
+    Corrected,
+    DevelopmentRows,
+    ResidualDistribution,
+    Scaled,
+    Uniform,
+    fit_distribution,
+    padded,
+)
 from polyhedge.planning.risk import ENOUGH, Cuts, Effort, JointCost, Risk, first_cuts, search_cuts
 from polyhedge.planning.separable import Tables
 from polyhedge.problems import DecisionProblem
@@ -228,6 +236,12 @@ class ScenarioPolicy(DevelopedPolicy):
         is_mean = len(self.weights) == len(self.planners) > 0 and np.isclose(sum(self.weights), 1.0)
         if not is_mean or min(self.weights) <= 0 or not 0 < self.level < 1:
             raise ValueError("A policy must have a positive weight for each rule, with sum 1, and a level in (0, 1).")
+
+    @cached_property
+    def takes_columns(self) -> bool:
+        """Whether features may be `ReadColumns`: no rows are taken, and no distribution of the user's looks."""
+        used = self.distribution, *(planner.distribution for planner in self.planners if planner.distribution)
+        return not self.problem.parameters and {*map(type, used)} <= {Uniform, Scaled, Corrected}
 
     def decide(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> PlannedDecisions:
         """Decisions, planned and expected costs of N rows."""

@@ -154,15 +154,20 @@ class Tables:
     def _zeta(self, price: Array) -> Array:
         """Where the decisions stand (N, p) when the coupling row has this price (N,)."""
         zeta = np.empty((len(price), len(self.terms)))
-        for i, (knots, slopes) in enumerate(self.terms):
-            balanced = -(self.cost.slope[i] + price * self.cost.row[i]) - TIE * np.abs(slopes).max()
-            zeta[:, i] = np.concatenate([[-np.inf], knots, [np.inf]])[np.searchsorted(slopes, balanced)]
+        for i, (stands, slopes, tie) in enumerate(self._stands):
+            zeta[:, i] = stands[slopes.searchsorted(-(self.cost.slope[i] + price * self.cost.row[i]) - tie)]
         return zeta
+
+    @cached_property
+    def _stands(self) -> list[tuple[Array, Array, float]]:
+        """For each term where its decision may stand, the slopes between, and what counts as level."""
+        ends = [-np.inf], [np.inf]
+        return [(np.concatenate([ends[0], knots, ends[1]]), s, TIE * np.abs(s).max()) for knots, s in self.terms]
 
     def _placed(self, price: Array, centers: Array, scales: Array) -> Array:
         """The best decisions when the coupling row has this price (N,), or one for all rows (1,)."""
         cost = self.cost
-        z = np.clip(centers + scales[:, None] * self._zeta(price), cost.lower, cost.upper)
+        z = np.minimum(np.maximum(centers + scales[:, None] * self._zeta(price), cost.lower), cost.upper)
         if not cost.is_integer:
             return z
         below = np.floor(z + FEASIBLE)

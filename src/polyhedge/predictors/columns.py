@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import cache
 from typing import Any, Self
 
 import numpy as np
@@ -181,7 +182,7 @@ def useful_columns(
         parts = [] if name in categorical else _date_parts(name, table.frame[name])
         own = parts or [_as_column(table, name, name in categorical)]
         is_wanted = were_named or name in categorical
-        reasons = [_useless(table, part_of(table.frame, column), column, is_wanted) for column in own]
+        reasons = [_useless(table, missing_in(table.frame, column), column, is_wanted) for column in own]
         useful = [column for column, reason in zip(own, reasons, strict=True) if not reason]
         columns += useful
         notes += [] if useful else [f"Column {name!r} was left out: {reasons[0]}"]
@@ -220,9 +221,9 @@ def _as_column(table: Table, name: str, is_category: bool) -> Column:
     return Column(name, "category", missing, tuple(levels))
 
 
-def _useless(table: Table, raw: Any, column: Column, was_named: bool) -> str:
+def _useless(table: Table, is_missing: Mask, column: Column, was_named: bool) -> str:
     """Why a column cannot help to predict; empty if it may."""
-    if not raw.notna().any():
+    if is_missing.all():
         return "it has no values."
     is_constant = column.low == column.high if column.kind == "number" else len(column.levels) == 1
     if is_constant and not column.may_be_missing:
@@ -247,9 +248,11 @@ def _date_parts(name: str, raw: Any) -> list[Column]:
     """
     if not is_dates(raw):
         return []
-    missing, hours = bool(raw.isna().any()), part_values(raw, "hour").dropna().to_numpy(dtype=np.float64)
+    missing, clock = bool(raw.isna().any()), clock_of(raw)
+    there = clock[~np.isnat(clock)]
+    hours = part_values(there, "hour")
     columns = [
-        Column(f"{name} ({part})", "category", missing, tuple(sorted(part_values(raw, part).dropna().unique())))
+        Column(f"{name} ({part})", "category", missing, tuple(sorted({*part_values(there, part)})))
         for part in ("weekday", "month")
     ]
     if len(hours) and hours.min() < hours.max():
@@ -257,10 +260,11 @@ def _date_parts(name: str, raw: Any) -> list[Column]:
     return [replace(column, source=name, part=part) for column, part in zip(columns, DATE_PARTS, strict=False)]
 
 
-def part_of(frame: Any, column: Column) -> Any:
-    """The values of a feature: its column, or the part of a column of dates."""
+def missing_in(frame: Any, column: Column) -> Mask:
+    """Where a feature has no value (N,): in its column, or in the column of dates that it is a part of."""
     is_part = column.part and column.name not in frame.columns
-    return part_values(frame[column.source], column.part) if is_part else frame[column.name]
+    missing = np.isnat(clock_of(frame[column.source])) if is_part else frame[column.name].isna()
+    return np.asarray(missing, dtype=bool)
 
 
 # Reading rows
@@ -283,15 +287,16 @@ def _are_numbers(X: Any) -> bool:
 
 def as_table(X: Any, known: Sequence[str] = ()) -> Table:
     """The frame with names as texts; `known` are the columns that a model was fitted with."""
-    if names_of(X) is None or not hasattr(X, "select_dtypes"):
+    is_frame = hasattr(X, "select_dtypes")
+    if is_frame and len(X.columns) and X.columns.is_unique and all(isinstance(name, str) for name in X.columns):
+        return Table(X, "X")
+    if names_of(X) is None or not is_frame:
         frame = "pd.DataFrame([X])" if np.ndim(X) == 1 else "pd.DataFrame(X)"
         named = f"{frame[:-1]}, columns=[{', '.join(map(repr, known))}])" if known else f'{frame}.add_prefix("x")'
         raise ValueError(
             f"Raw rows must come as a data frame whose columns have texts for names, got {type(X).__name__}. "
             f"Make one: {named}."
         )
-    if X.columns.is_unique and all(isinstance(name, str) for name in X.columns):
-        return Table(X, "X")
     frame = X.set_axis([str(name) for name in X.columns], axis=1)  # of several levels, too
     twice = sorted({repr(name) for name in frame.columns[frame.columns.duplicated()]})
     if twice:
@@ -299,25 +304,45 @@ def as_table(X: Any, known: Sequence[str] = ()) -> Table:
     return Table(frame, "X")
 
 
-def features_of(table: Table, schema: Schema) -> tuple[Any, Labels, Labels]:
-    """The features of a table as a frame of numbers and texts, why a row cannot be used, and what is odd about it.
+@dataclass(frozen=True, eq=False)
+class ReadColumns:
+    """Numbers and texts (N,) by the name of their column, and the shape of the table.
+
+    Predictors and forests of ours take them like a frame, which takes longer to make than a row to decide.
+    """
+
+    columns: dict[str, Any]
+    shape: tuple[int, int]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.columns[name]
+
+    def frame(self) -> Any:
+        """The same as a frame (pandas)."""
+        import pandas as pd
+
+        return pd.DataFrame(self.columns, index=pd.RangeIndex(self.shape[0]))
+
+
+def features_of(table: Table, schema: Schema) -> tuple[ReadColumns, Labels, Labels]:
+    """The features of a table as numbers and texts, why a row cannot be used, and what is odd about it.
 
     The latter two are texts (n,), empty where nothing is wrong or odd.
     """
-    import pandas as pd
-
     there = set(table.frame.columns)
     absent = [column.source or column.name for column in schema.features if column.name not in there]
     table.check_columns(list(dict.fromkeys(absent)))
     reasons, notes = (np.full(len(table), "", dtype=object) for _ in range(2))
-    columns: dict[str, Any] = {}
+    clock, columns = cache(lambda source: clock_of(table.frame[source])), dict[str, Any]()
     for column in schema.features:
         read = _read_numbers if column.kind == "number" else _read_levels
-        columns[column.name] = read(part_of(table.frame, column), column, reasons, notes)
-    return pd.DataFrame(columns, index=pd.RangeIndex(len(table))), reasons, notes
+        is_part = column.part and column.name not in there
+        raw = part_values(clock(column.source), column.part) if is_part else table.frame[column.name]
+        columns[column.name] = read(raw, column, reasons, notes)
+    return ReadColumns(columns, (len(table), len(columns))), reasons, notes
 
 
-def read_features(X: Any, schema: Schema) -> tuple[Any, Labels]:
+def read_features(X: Any, schema: Schema) -> tuple[ReadColumns, Labels]:
     """The features of a raw frame as numbers and texts, and notes on its rows; an error if a row cannot be used."""
     features, reasons, notes = features_of(as_table(X, schema.source_names), schema)
     bad = np.flatnonzero([bool(reason) for reason in reasons])
@@ -374,9 +399,8 @@ def _read_numbers(raw: Any, column: Column, reasons: Labels, notes: Labels) -> A
 
 
 def _read_levels(raw: Any, column: Column, reasons: Labels, notes: Labels) -> Labels:
-    labels = text_of(raw)
-    known = set(column.levels)
-    for row, label in enumerate(labels):
+    labels, known = text_of(raw), set(column.levels)
+    for row, label in () if known.issuperset(labels) else enumerate(labels):
         if label is None:
             labels[row] = MISSING
             if not column.may_be_missing:
@@ -400,7 +424,7 @@ def values_of(column: Any) -> tuple[Array, Mask]:
     if column.dtype.kind == "M":
         return np.full(len(column), np.nan), column.notna().to_numpy()
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iuf":
-        values = column.to_numpy(dtype=np.float64, copy=True)
+        values = np.array(column, dtype=np.float64)
         is_text = np.isinf(values)
         values[is_text] = np.nan
         return values, is_text
@@ -507,32 +531,32 @@ def _dates(column: Any) -> Any:
     return pd.to_datetime(column.map(without_offset), errors="coerce", format="ISO8601")
 
 
-def part_values(column: Any, part: str) -> Any:
-    """The weekdays ("Monday", ...), months ("01", ...) or hours (0.0 to 23.98) of a column; missing where no date is.
+def clock_of(column: Any) -> Any:
+    """A column as dates of NumPy (N,), by the clock that they are written in; texts are read as ISO 8601."""
+    dates = _dates(column)
+    return (dates if isinstance(dates.dtype, np.dtype) else dates.dt.tz_localize(None)).to_numpy()
 
-    Texts are read as ISO 8601, which is how files keep dates.
+
+def part_values(clock: Any, part: str) -> Any:
+    """The weekdays ("Monday", ...), months ("01", ...) or hours (0.0 to 23.98) of dates (N,); NaN where there is none.
 
     Examples
     --------
     >>> import pandas as pd
-    >>> part_values(pd.Series(["2024-02-29", "soon"]), "weekday").tolist()
+    >>> part_values(clock_of(pd.Series(["2024-02-29", "soon"])), "weekday").tolist()
     ['Thursday', nan]
-    >>> part_values(pd.Series(["2024-03-31 00:30+01:00", "2024-03-31 05:00+02:00"]), "hour").tolist()
+    >>> part_values(clock_of(pd.Series(["2024-03-31 00:30+01:00", "2024-03-31 05:00+02:00"])), "hour").tolist()
     [0.5, 5.0]
     """
-    import pandas as pd
-
-    dates = _dates(column)
-    clock = (dates if dates.dt.tz is None else dates.dt.tz_localize(None)).to_numpy()
     days, is_there = clock.astype("datetime64[D]"), ~np.isnat(clock)
     if part == "hour":
         values = (clock - days).astype("timedelta64[m]").astype(np.int64) / 60
-        return pd.Series(np.where(is_there, values, np.nan), column.index)
+        return np.where(is_there, values, np.nan)
     names, first = (
         (_WEEKDAYS, days.view(np.int64) + 3) if part == "weekday" else (_MONTHS, days.astype("datetime64[M]"))
     )
     own = names[np.where(is_there, first.astype(np.int64) % len(names), 0)]
-    return pd.Series(np.where(is_there, own, np.nan), column.index)
+    return np.where(is_there, own, np.nan)
 
 
 # Numbers for a predictor
@@ -601,15 +625,16 @@ class Encoding:
         parts = [(filled - self.mean) / self.scale]
         for name, levels, has_others in zip(self.categories, self.levels, self.has_others, strict=True):
             place = {level: k for k, level in enumerate(levels)}
-            codes = np.array([place.get(value, len(levels)) for value in features[name].tolist()], dtype=np.int64)
-            parts.append((np.arange(len(levels) + has_others) == codes[:, None]).astype(np.float64))
+            codes = [place.get(value, len(levels)) for value in features[name].tolist()]
+            parts.append(np.eye(len(levels) + 1)[codes, : len(levels) + has_others])
         return np.hstack(parts)
 
 
 def numbers_in(frame: Any, names: Sequence[str]) -> Array:
     """Columns of a frame as numbers (N, k), NaN where one is missing: one by one, ten times faster for a row."""
-    columns = [frame[name].to_numpy(dtype=np.float64, na_value=np.nan) for name in names]
-    return np.stack(columns, axis=1) if columns else np.zeros((len(frame), 0))
+    is_read = isinstance(frame, ReadColumns)
+    columns = [frame[k] if is_read else frame[k].to_numpy(dtype=np.float64, na_value=np.nan) for k in names]
+    return np.stack(columns, axis=1) if columns else np.zeros((frame.shape[0], 0))
 
 
 def center_and_scale(matrix: Array) -> tuple[Array, Array]:

@@ -32,8 +32,8 @@ from polyhedge.predictors.columns import (
     Schema,
     as_table,
     center_and_scale,
+    missing_in,
     numbers_in,
-    part_of,
     read_features,
     reads_columns,
     useful_columns,
@@ -288,9 +288,9 @@ def prepare(rows: Rows, train: Indices, outcomes: Sequence[str], seed: int, own:
     history = replace(table, frame=table.frame.iloc[train])
     categories = [str(name) for name, dtype in table.frame.dtypes.items() if dtype == "category"]
     columns, left_out = useful_columns(history, list(table.frame.columns), outcomes, categories)
-    with_gaps = [replace(column, may_be_missing=bool(part_of(table.frame, column).isna().any())) for column in columns]
+    with_gaps = [replace(column, may_be_missing=bool(missing_in(table.frame, column).any())) for column in columns]
     schema = Schema(tuple(with_gaps), tuple(outcomes))
-    features, _ = read_features(X, schema)
+    features = read_features(X, schema)[0].frame()
     notes = {"left out": " ".join(left_out)} if left_out else {}
     if own is not None and not isinstance(own, str):
         pipeline = Pipeline([("columns", EncodedColumns(schema)), ("model", own)])

@@ -81,13 +81,10 @@ class Trees:
         """The leaf (n_trees, N) in which each row ends in each tree; all pairs take a step together."""
         flat, (n, p) = np.ascontiguousarray(matrix, dtype=np.float64).ravel(), matrix.shape
         node, start = np.repeat(np.arange(self.n_trees), n), np.tile(np.arange(0, n * p, p), self.n_trees)
-        pairs, found = np.arange(len(node)), np.empty_like(node)
-        while len(pairs):
-            after = self.child[node] + (flat[start + self.feature[node]] > self._limit[node])
-            found[pairs] = after
-            moving = np.flatnonzero(after != node)
-            pairs, node, start = pairs[moving], after[moving], start[moving]
-        return found.reshape(self.n_trees, n)
+        before = np.full_like(node, -1)
+        while (node != before).any():
+            before, node = node, self.child[node] + (flat[start + self.feature[node]] > self._limit[node])
+        return node.reshape(self.n_trees, n)
 
     @cached_property
     def _is_leaf(self) -> Mask:
