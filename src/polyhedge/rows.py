@@ -110,7 +110,9 @@ def check_features(X: Any, *, may_be_missing: bool) -> None:
         raise ValueError("X has no rows. Bring at least one.")
     if bad := unusable_numbers(X, may_be_missing=may_be_missing):
         first = "the first is row {} ({})".format(*next(iter(bad.items())))
-        raise ValueError(f"X must be finite, got {len(bad)} row(s) with NaN or infinity, {first}. Drop or impute these rows.")
+        raise ValueError(
+            f"X must be finite, got {len(bad)} row(s) with NaN or infinity, {first}. Drop or impute these rows."
+        )
 
 
 def unusable_numbers(features: Any, *, may_be_missing: bool) -> dict[int, str]:

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import polyhedge as ph
-from polyhedge.predictors.columns import Column, clock_of, is_dates
+from polyhedge.predictors.columns import Column, ReadColumns, clock_of, is_dates
 from polyhedge.predictors.recipes import choose_predictor, prepare
 from polyhedge.rows import Rows
 from shared import save_trusting
@@ -316,3 +317,17 @@ def test_a_slip_in_a_column_of_dates_is_a_missing_date(slip):
     assert is_dates(days)
     assert np.isnat(clock_of(days)).tolist() == [row == 7 for row in range(40)]
     assert not is_dates(pd.Series([*days[:20], *["later"] * 20]))
+
+
+def test_a_row_that_is_read_decides_as_its_frame_does():
+    shop, products = ph.data.make_example("newsvendor"), ["bread", "salad", "soup"]
+    problem = ph.problems.newsvendor(1.0, [3.0, 4.0, 2.0], 3, capacity=160.0)
+    decider = ph.RobustDecider(problem, alpha=0.1, split="time", random_state=0)
+    decider.fit(shop.history.drop(columns=products), shop.history[products])
+    model = decider.model_
+    rows = model.read(shop.new)
+    assert isinstance(rows.features, ReadColumns)
+    framed = model.place(replace(rows, features=rows.features.frame())).decide()
+    np.testing.assert_array_equal(model.place(rows).decide().flat, framed.flat)
+    alone = [decider.decide(shop.new[k : k + 1]).cost_bound[0] for k in range(3)]
+    np.testing.assert_allclose(alone, framed.cost_bound[:3], rtol=1e-9)

@@ -128,14 +128,14 @@ def test_no_module_is_longer_than_a_reader_keeps_in_mind() -> None:
 
 
 BUDGETS = {
-    "": 3590,  # 2900 is the aim
+    "": 3595,  # 2900 is the aim
     "data": 875,  # 900 is the aim
-    "predictors": 1560,  # 1000 is the aim
+    "predictors": 1575,  # 1000 is the aim
     "problems": 4390,  # 3900 is the aim
     "sets": 1175,
-    "robust": 3520,  # 3500 is the aim
+    "robust": 3485,  # 3500 is the aim
     "learners": 4345,  # 4600 is the aim
-    "planning": 4035,  # 3000 is the aim
+    "planning": 4050,  # 3000 is the aim
     "regions": 995,  # 900 is the aim
     "calibration": 1790,  # 1900 is the aim
     "monitoring": 1330,

@@ -25,15 +25,7 @@ from polyhedge.planning.corners import Corners
 from polyhedge.planning.costs import MOST_KEPT, PlanningProblem, equal_rows
 from polyhedge.planning.programs import corners_of, least_by_programs, least_on_segment, program_of
 from polyhedge.planning.report import PolicyReport
-from polyhedge.planning.residual_distributions import (
-    Corrected,
-    DevelopmentRows,
-    ResidualDistribution,
-    Scaled,
-    Uniform,
-    fit_distribution,
-    padded,
-)
+from polyhedge.planning.residual_distributions import DevelopmentRows, ResidualDistribution, fit_distribution, padded
 from polyhedge.planning.risk import ENOUGH, Cuts, Effort, JointCost, Risk, first_cuts, search_cuts
 from polyhedge.planning.separable import Tables
 from polyhedge.problems import DecisionProblem
@@ -241,7 +233,8 @@ class ScenarioPolicy(DevelopedPolicy):
     def takes_columns(self) -> bool:
         """Whether features may be `ReadColumns`: no rows are taken, and no distribution of the user's looks."""
         used = self.distribution, *(planner.distribution for planner in self.planners if planner.distribution)
-        return not self.problem.parameters and {*map(type, used)} <= {Uniform, Scaled, Corrected}
+        is_ours = {type(one).__module__ for one in used} == {ResidualDistribution.__module__}
+        return is_ours and not self.problem.parameters
 
     def decide(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> PlannedDecisions:
         """Decisions, planned and expected costs of N rows."""

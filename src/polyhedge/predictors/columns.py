@@ -249,8 +249,7 @@ def _date_parts(name: str, raw: Any) -> list[Column]:
     if not is_dates(raw):
         return []
     missing, clock = bool(raw.isna().any()), clock_of(raw)
-    there = clock[~np.isnat(clock)]
-    hours = part_values(there, "hour")
+    hours = part_values(there := clock[~np.isnat(clock)], "hour")
     columns = [
         Column(f"{name} ({part})", "category", missing, tuple(sorted({*part_values(there, part)})))
         for part in ("weekday", "month")
@@ -287,16 +286,15 @@ def _are_numbers(X: Any) -> bool:
 
 def as_table(X: Any, known: Sequence[str] = ()) -> Table:
     """The frame with names as texts; `known` are the columns that a model was fitted with."""
-    is_frame = hasattr(X, "select_dtypes")
-    if is_frame and len(X.columns) and X.columns.is_unique and all(isinstance(name, str) for name in X.columns):
-        return Table(X, "X")
-    if names_of(X) is None or not is_frame:
+    if names_of(X) is None or not hasattr(X, "select_dtypes"):
         frame = "pd.DataFrame([X])" if np.ndim(X) == 1 else "pd.DataFrame(X)"
         named = f"{frame[:-1]}, columns=[{', '.join(map(repr, known))}])" if known else f'{frame}.add_prefix("x")'
         raise ValueError(
             f"Raw rows must come as a data frame whose columns have texts for names, got {type(X).__name__}. "
             f"Make one: {named}."
         )
+    if X.columns.is_unique and all(isinstance(name, str) for name in X.columns):
+        return Table(X, "X")
     frame = X.set_axis([str(name) for name in X.columns], axis=1)  # of several levels, too
     twice = sorted({repr(name) for name in frame.columns[frame.columns.duplicated()]})
     if twice:
@@ -306,10 +304,7 @@ def as_table(X: Any, known: Sequence[str] = ()) -> Table:
 
 @dataclass(frozen=True, eq=False)
 class ReadColumns:
-    """Numbers and texts (N,) by the name of their column, and the shape of the table.
-
-    Predictors and forests of ours take them like a frame, which takes longer to make than a row to decide.
-    """
+    """Numbers and texts (N,) by column; models of ours take them for a frame, which takes longer than a decision."""
 
     columns: dict[str, Any]
     shape: tuple[int, int]
@@ -325,10 +320,7 @@ class ReadColumns:
 
 
 def features_of(table: Table, schema: Schema) -> tuple[ReadColumns, Labels, Labels]:
-    """The features of a table as numbers and texts, why a row cannot be used, and what is odd about it.
-
-    The latter two are texts (n,), empty where nothing is wrong or odd.
-    """
+    """The features of a table; texts (n,) why a row cannot be used and what is odd about it, empty where nothing is."""
     there = set(table.frame.columns)
     absent = [column.source or column.name for column in schema.features if column.name not in there]
     table.check_columns(list(dict.fromkeys(absent)))
