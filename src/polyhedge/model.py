@@ -26,7 +26,6 @@ from polyhedge.decisions import Decisions, Labels, no_decisions
 from polyhedge.evaluation import RowMeasures, measure_rows
 from polyhedge.learners import LearnResult
 from polyhedge.planning.margins import takes_margins
-from polyhedge.planning.policies import ScenarioPolicy
 from polyhedge.predictors.columns import Schema, as_table, features_of, read_features
 from polyhedge.predictors.recipes import is_made_here
 from polyhedge.problems import DecisionProblem
@@ -248,8 +247,7 @@ class Model:
         X = as_pandas(self._framed(X))
         if self.schema is not None and n_rows_of(X):
             features, notes = read_features(X, self.schema)
-            policy = getattr(self.family, "policy", None) if to_decide and self.radii.source is None else None
-            is_enough = isinstance(policy, ScenarioPolicy) and policy.takes_columns
+            is_enough = to_decide and self.family.takes_columns and self.radii.source is None
             return features if is_enough else features.frame(), notes
         names = self.names or names_of(X)
         features = X if names is None else select_columns(X, names, "X")

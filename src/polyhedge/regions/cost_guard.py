@@ -86,6 +86,11 @@ class CostGuard(RegionFamily):
         return self.sets is None
 
     @property
+    def takes_columns(self) -> bool:
+        """Whether all that the policy looks at takes `ReadColumns`."""
+        return self.policy.takes_columns
+
+    @property
     def sets(self) -> LearnedSet | None:
         """The learned sets that the policy decides over; None if it decides by something else."""
         return self.policy.sets if isinstance(self.policy, SetPolicy) else None

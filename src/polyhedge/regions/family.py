@@ -162,6 +162,11 @@ class RegionFamily:
         return None
 
     @property
+    def takes_columns(self) -> bool:
+        """Whether features may be `polyhedge.predictors.columns.ReadColumns` where a frame was read."""
+        return False
+
+    @property
     def report(self) -> Any:
         """How the policy was selected, a `polyhedge.planning.PolicyReport`; None if there was no selection."""
         return None
@@ -245,6 +250,11 @@ class Policy:
         @property
         def kind(self) -> str:
             """What a file calls it."""
+
+    @property
+    def takes_columns(self) -> bool:
+        """Whether features may be `polyhedge.predictors.columns.ReadColumns` where a frame was read."""
+        return False
 
     def decide(self, features: Any, centers: Array, values: Array, work: Work = DEFAULT_WORK) -> PlannedDecisions:
         """Decisions at N rows, by features, predictions (N, d) and flat values (N, t) of the problem's parameters."""
