@@ -232,3 +232,14 @@ def test_own_radius_covers_tau_minus_the_mean_multipliers_over_the_penalty(penal
     predicted = objective.rank / objective.n - gradient.multipliers.sum(axis=1).mean() / penalty
     covered = state.shape.contains(objective.residuals, state.r).mean()
     assert covered == pytest.approx(predicted, abs=0.02)
+
+
+def test_steps_on_a_simplex_need_no_solver_in_standard_units(monkeypatch):
+    def refused(program):
+        raise AssertionError("a program was solved")
+
+    monkeypatch.setattr(module, "solve", refused)
+    residuals, centers = np.random.default_rng(0).normal(size=(2, 30, 2)) * [1.0, 0.3]
+    for problem in (ph.problems.simplex_linear([-0.08, 0.0]), ph.problems.simplex_quadratic([-0.08, 0.0], 0.08)):
+        result = ph.learners.Pinball(n_steps=3, n_starts=1).learn(Samples(residuals, centers, problem, 0.2), 0)
+        assert np.isfinite(result.objective)

@@ -269,7 +269,8 @@ Learn = Callable[..., LearnResult]
 def standardised(*, each_outcome: bool) -> Callable[[Learn], Learn]:
     """Let a method `learn` see standardised samples, and report how long it takes; see `Learner`.
 
-    One unit for all outcomes keeps their proportions, as the paper's methods need it; else each has its own.
+    One unit for all outcomes, and one for all decisions, keeps proportions as the paper's methods need them; else each
+    has its own.
     """
 
     def decorator(learn: Learn) -> Learn:
@@ -307,8 +308,8 @@ class SampleScaling:
         middle = centers.mean(axis=0)
         cost, value = _cost_unit(problem.relaxed(), middle, residuals)
         if not problem.structure.has_pieces:  # a formula may rest on the sign of outcomes
-            return cls(Units(outcome, cost, each=each))
-        return cls(Units(outcome, cost, tuple(middle.tolist()), value, each=each))
+            return cls(Units(outcome, cost, each=each, keeps_proportions=not each_outcome))
+        return cls(Units(outcome, cost, tuple(middle.tolist()), value, each, not each_outcome))
 
     def apply(self, samples: Samples) -> Samples:
         """The samples and their problem in these units."""

@@ -39,6 +39,7 @@ class Units:
     outcome_shift : the outcome that counts as 0; empty for 0.
     cost_shift : the cost that counts as 0.
     each : multiples of `outcome` that are the units of single outcomes, a price and a quantity; empty for 1.
+    keeps_proportions : whether all decisions have one unit.
     """
 
     outcome: float = 1.0
@@ -46,6 +47,7 @@ class Units:
     outcome_shift: tuple[float, ...] = ()
     cost_shift: float = 0.0
     each: tuple[float, ...] = ()
+    keeps_proportions: bool = False
 
     @property
     def outcomes(self) -> Array:
@@ -94,6 +96,8 @@ def _scaled(problem: DecisionProblem, units: Units) -> DecisionProblem:
         )
         feasible = replace(feasible, program=program)
     columns = _column_units(feasible, cost, joints)
+    if units.keeps_proportions and not len(program.integer):
+        columns[feasible.z_columns] = np.exp2(np.log2(columns[feasible.z_columns]).mean())
     z, limits = columns[feasible.z_columns], _row_units(program, columns)
     program = replace(
         program,
