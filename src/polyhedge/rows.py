@@ -207,7 +207,7 @@ def check_row_labels(calibrated: Any, X: Any, labels: Any) -> None:
         return
     if not takes_labels(calibrated):
         raise ValueError(
-            "No labels are read: only calibration=ByCategory(labels) and Weighted(weights), with one value "
+            "No labels are read: only calibration=ByCategory(labels), Weighted(weights) and others with one value "
             "for each row of fit, take them. Leave labels= out."
         )
     check_same_rows({"X": X, "labels": labels})
@@ -218,14 +218,15 @@ def check_source(calibrator: Any, X: Any, raw: Any) -> None:
 
     `raw` is X as it came: dates become parts, and columns that say nothing are left out.
     """
-    name = read_from(calibrator)
-    if isinstance(name, str) and X is not raw and name in getattr(raw, "columns", ()) and name not in X.columns:
-        raise ValueError(
-            f"calibration names the column {name!r}, which is no feature as it is. Name one of "
-            f"{listed(list(X.columns))}, or give its values: {type(calibrator).__name__}(X[{name!r}])."
-        )
-    if isinstance(name, (str, int)):
-        column_of(as_pandas(X), name)
+    source = read_from(calibrator)
+    for name in source if isinstance(source, tuple) else (source,):
+        if isinstance(name, str) and X is not raw and name in getattr(raw, "columns", ()) and name not in X.columns:
+            raise ValueError(
+                f"calibration names the column {name!r}, which is no feature as it is. Name one of "
+                f"{listed(list(X.columns))}, or give its values: {type(calibrator).__name__}(X[{name!r}])."
+            )
+        if isinstance(name, (str, int)):
+            column_of(as_pandas(X), name)
 
 
 def with_values(calibrator: Any, values: Any) -> Any:
