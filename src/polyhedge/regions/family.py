@@ -56,6 +56,13 @@ class Regions:
         """The least radius at which the region of each row holds its outcome; (N,) for outcomes (N, d)."""
         raise NotImplementedError(f"{type(self).__name__} must define scores(outcomes).")
 
+    def scores_of_promises(self, outcomes: Array) -> Array:
+        """Scores (N, J) of the bound and of each uncertain constraint; a ValueError if they are not kept apart."""
+        raise ValueError(
+            "Levels by constraint need a path of policies with growing margins: uncertain constraints, "
+            'guarantee="cost" and no learner or policy of your own. Give one alpha.'
+        )
+
     def decide(self, radii: Array) -> Decisions:
         """The decision for each row, and a bound on its cost that holds if the outcome is in the region."""
         raise NotImplementedError(f"{type(self).__name__} must define decide(radii).")

@@ -120,13 +120,28 @@ class PathRegions(Regions):
                 break
         return scores
 
+    def scores_of_promises(self, outcomes: Array) -> Array:
+        """The step from which the bound, and each constraint, holds all along (N, J); infinite off the path."""
+        scores = np.full((len(outcomes), 1 + len(self.problem.constraint_names)), np.inf)
+        is_kept = np.ones(scores.shape, dtype=bool)
+        for step in reversed(range(self.n_steps)):
+            rows = np.flatnonzero(is_kept.any(axis=1))
+            is_kept[rows] &= self._kept(step, rows, outcomes[rows])
+            scores[is_kept] = step
+        return scores
+
     def _keeps(self, step: int, rows: Indices, outcomes: Array) -> Mask:
         """Which of the rows keep bound and constraints at this step."""
+        return np.asarray(self._kept(step, rows, outcomes).all(axis=1))
+
+    def _kept(self, step: int, rows: Indices, outcomes: Array) -> Mask:
+        """Whether the bound, and each constraint, is kept at this step (n, J)."""
         planned = self.steps.decide(step, rows)
-        kept, own = np.zeros(len(rows), dtype=bool), np.flatnonzero(planned.has_decision)
+        kept = np.zeros((len(rows), 1 + len(self.problem.constraint_names)), dtype=bool)
+        own = np.flatnonzero(planned.has_decision)
         at = planned.z[own], outcomes[own], self.values[rows[own]]
-        is_within = self.problem.evaluate(*at) <= planned.v[own]
-        kept[own] = is_within & (self.problem.violations(*at) == 0).all(axis=1)
+        kept[own, 0] = self.problem.evaluate(*at) <= planned.v[own]
+        kept[own, 1:] = self.problem.violations(*at) == 0
         return kept
 
     def decide(self, radii: Array) -> Decisions:
