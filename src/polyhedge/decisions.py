@@ -115,6 +115,8 @@ class Decisions:
         Where other decisions may have the same bound; None where it is not known.
     blocks, total_radius : (N,) of str, float
         With `calibration=Total(...)`, the block of each row, and what `totals` adds for each row of a block.
+    risk : (share, radius)
+        With `calibration=Mean(...)` or `CVaR(...)`, the worst share of rows, and what `risk_bound` adds to their plans.
 
     Examples
     --------
@@ -140,6 +142,7 @@ class Decisions:
     may_tie: NDArray[np.bool_] | None = None
     blocks: NDArray[np.str_] | None = None
     total_radius: float | None = None
+    risk: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "status", as_statuses(self.status, len(self.cost_bound)))
@@ -268,6 +271,19 @@ class Decisions:
             columns["expected_cost"] = np.bincount(block_of, weights=self.expected_cost)
         return as_frame(columns, "pandas", blocks)
 
+    def risk_bound(self) -> float:
+        """What rows like these cost on average at most: all of them with `Mean`, the worst share of them with `CVaR`.
+
+        It is the mean of the highest planned costs plus the calibrated bound: a CVaR of a sum is at most the sum of
+        both CVaRs.
+        """
+        if self.risk is None or self.radii is None:
+            raise ValueError(
+                "Means are promised by calibration=Mean(...) and CVaR(...), and these decisions have none."
+            )
+        planned = self.cost_bound - self.radii
+        return tail_mean(planned[np.isfinite(planned)], self.risk[0]) + self.risk[1]
+
     @property
     def notes(self) -> list[str]:
         """For each row the explanation of its status, the gap of a solve that stopped early, and its detail."""
@@ -323,6 +339,20 @@ _ARRAYS = ("flat", "cost_bound", "worst_outcome", "status", "gap")
 _IF_KNOWN = ("expected_cost", "radii", "may_tie", "blocks")
 _FEW = 6  # entries of a decision that a line shows by name
 _SHOWN = 10  # rows that a printed text or table shows: they fit a screen
+
+
+def tail_mean(values: Array, share: float) -> float:
+    """The mean of the largest share of the values, their CVaR; NaN of none.
+
+    Examples
+    --------
+    >>> tail_mean(np.array([1.0, 2.0, 3.0, 4.0]), 0.5), tail_mean(np.array([1.0, 2.0, 3.0, 4.0]), 0.375)
+    (3.5, 3.6666666666666665)
+    """
+    if not len(values):
+        return float("nan")
+    weights = np.clip(share * len(values) - np.arange(len(values)), 0.0, 1.0)
+    return float(np.sort(values)[::-1] @ weights / weights.sum())
 
 
 def _numbered(decisions: Decisions) -> Labels:

@@ -38,7 +38,7 @@ LOOKS = 0.05
 """Chance that any of many groups looks worse than it is: that of the 95 % intervals elsewhere."""
 _COSTS = ("worst_case_cost", "premium", "expected_cost", "realised_cost", "regret", "over_nominal")
 """Figures in the unit of the cost."""
-_OF_ALL = ("constraint_names", "complaint", "cost_unit", "totals_held")
+_OF_ALL = ("constraint_names", "complaint", "cost_unit", "totals_held", "risk")
 """Fields of `RowMeasures` that describe all rows together."""
 
 
@@ -109,6 +109,7 @@ class Evaluation:
         expected cost far from the realised one.
     totals_held : share of blocks whose rows together cost at most the bound of the block; None without such bounds.
     one_a_group : coverage of one random row of each group of near-copies; None where rows count one by one.
+    risk : the worst share of rows, their mean cost and the bound on it; None without such a bound.
     rows : bounds and costs row by row, which `plot` draws.
 
     Examples
@@ -145,6 +146,7 @@ class Evaluation:
     diagnostics: tuple[str, ...] = ()
     totals_held: Proportion | None = None
     one_a_group: Proportion | None = None
+    risk: tuple[float, float, float] | None = None
     rows: RowMeasures | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -167,6 +169,10 @@ class Evaluation:
             shares |= {f"  {one.name}:": str(one) for one in self.constraints}
         if self.totals_held is not None:
             shares["totals held"] = f"{self.totals_held} of {self.totals_held.n} blocks"
+        if self.risk is not None:
+            share, realised, bound = self.risk
+            whose = "mean cost" if share == 1 else f"worst {share:g} cost"
+            shares[whose] = f"{amount(f'{realised:.4g}', self.cost_unit)} (at most {bound:.4g})"
         if self.without_bound > 0:
             shares["without a bound"] = f"{self.without_bound} of all rows, which are left out above"
             shares["not missed"] = f"{self.not_missed} of all rows: those without a bound count as held"
@@ -241,7 +247,7 @@ class GroupMeasure(Evaluation):
         `Evaluation`, with intervals that hold for all groups at once, in 95 % of cases (Bonferroni).
     worst_case_cost, premium, realised_cost, regret, over_nominal, expected_cost, cost_unit : as in `Evaluation`.
     promised, n_unpromised, volume, n_undecided, constraints, groups, diagnostics : as in `Evaluation`.
-    totals_held, one_a_group, rows : as in `Evaluation`.
+    totals_held, risk, one_a_group, rows : as in `Evaluation`.
     """
 
     label: str = ""
@@ -290,6 +296,7 @@ class RowMeasures:
     complaint : what went wrong in deciding.
     cost_unit : in which costs are counted; empty if unknown.
     totals_held : (n_blocks,) whether the rows of each block kept to its bound together; None without such bounds.
+    risk : the worst share of rows, their mean cost and the bound on it; None without such a bound.
     """
 
     inside: Mask
@@ -309,6 +316,7 @@ class RowMeasures:
     complaint: str = ""
     cost_unit: str = ""
     totals_held: Mask | None = None
+    risk: tuple[float, float, float] | None = None
 
     def __repr__(self) -> str:
         return f"<RowMeasures: {len(self.inside)} rows, {int(self.held.sum())} of them kept to their bound>"
@@ -392,6 +400,7 @@ class RowMeasures:
             over_nominal=estimate(self.over_nominal[chosen], among=self.realised[chosen]),
             cost_unit=self.cost_unit,
             totals_held=proportion(self.totals_held) if rows is None and self.totals_held is not None else None,
+            risk=self.risk if rows is None else None,
             **constraints,
         )
 
