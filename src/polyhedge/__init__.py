@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from polyhedge.io import ModelFileError as ModelFileError, ModelInfo as ModelInfo, inspect_model as inspect_model
     from polyhedge.learners import lower_bound as lower_bound
     from polyhedge.monitoring.backtest import backtest as backtest
+    from polyhedge.monitoring.frontier import certified_frontier as certified_frontier
     from polyhedge.monitoring.log import OutcomeLog as OutcomeLog
     from polyhedge.problems import DecisionProblem as DecisionProblem
     from polyhedge.sets import (

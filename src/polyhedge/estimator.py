@@ -27,6 +27,7 @@ from polyhedge._support.settings import SettingsEstimator
 from polyhedge._support.validation import Array
 from polyhedge._support.warnings import Code, warn
 from polyhedge.calibration import Calibrator, Marginal
+from polyhedge.calibration.by_constraint import with_levels
 from polyhedge.data import GroupSplit, TimeSplit
 from polyhedge.decisions import Decisions
 from polyhedge.diagnostics import diagnostics_of_evaluation, fresh_rows_diagnostic, warn_of
@@ -72,8 +73,9 @@ class RobustDecider(SettingsEstimator):
         "auto" takes arrays and raw data frames, and chooses by cross-validation on the training rows;
         `settings_["chosen predictor"]` says what and why. None is the smooth ridge, and "auto" for raw frames.
         "smooth-ridge", "ridge", "forest", "boosting" and "linear" name one of ours. "precomputed": X is the prediction.
-    alpha : float
-        Share of new rows whose bound may fail (with guarantee="outcome": whose outcome may lie outside the set).
+    alpha : float, or dict
+        Share of new rows whose bound may fail (with guarantee="outcome": whose outcome may lie outside the set). With
+        uncertain constraints also a level for each, `alpha={"cost": 0.1, "load is met": 0.01}`.
     learner : Learner or None
         How the shape of a set is learned; None for the default, which needs none if guarantee is "cost".
     split : (train, learn, calibrate), "time", `data.TimeSplit` or `data.GroupSplit`
@@ -134,7 +136,7 @@ class RobustDecider(SettingsEstimator):
         self,
         problem: DecisionProblem,
         predictor: Any = "auto",
-        alpha: float = 0.1,
+        alpha: float | Mapping[str, float] = 0.1,
         learner: Learner | None = None,
         split: Sequence[float] | str | TimeSplit | GroupSplit = (0.5, 0.25, 0.25),
         random_state: Any = None,
@@ -282,8 +284,8 @@ class RobustDecider(SettingsEstimator):
         self._fitted("frontier")
         return self.policy_.frontier(n)
 
-    def at(self, alpha: float) -> Self:
-        """A decider of the same shape whose bounds hold at another level `alpha`, as far as its calibration rows allow.
+    def at(self, alpha: Any) -> Self:
+        """A decider of the same shape whose bounds hold at other `alpha`, as far as its calibration rows allow.
 
         Each level's promise holds by itself. A level that is chosen by looking at these bounds has no promise. Radii
         that follow outcomes, and those of a file, have no scores for another level: recalibrate.
@@ -427,7 +429,7 @@ class RobustDecider(SettingsEstimator):
         model = self._fitted("recalibrate")
         with self._solving:
             more = groups, times, parameters, labels
-            radii, digest, found = recalibrated(self, model, self._calibrator, X, Y, *more)
+            radii, digest, found = recalibrated(with_levels(self), model, self._calibrator, X, Y, *more)
         with _EXCHANGE:  # radii that are set at once must both join the audit trail
             if getattr(vars(self).get("model_"), "family", None) is not model.family:
                 raise _exchanged("new radii are not those of its policy or set, and were dropped. Recalibrate")
@@ -470,7 +472,7 @@ class RobustDecider(SettingsEstimator):
         model = self._fitted("refresh")
         more = groups, times, parameters, labels
         with self._solving:
-            model, split, found = refreshed(self, model, self._calibrator, X, Y, train, calibrate, *more)
+            model, split, found = refreshed(with_levels(self), model, self._calibrator, X, Y, train, calibrate, *more)
         self._take_over(model)
         self.refreshed_split_, self.diagnostics_ = split, found
         warn_of(found)
@@ -618,7 +620,7 @@ class RobustDecider(SettingsEstimator):
         is_prepared = type(self.calibration).prepared is not Calibrator.prepared if self.calibration else False
         if is_prepared and self.calibration is getattr(self, "_prepared_from", None):
             return self.model_.radii.calibrator
-        return self.calibration or Marginal()
+        return with_levels(self).calibration or Marginal()
 
     # scikit-learn's conventions
 

@@ -33,6 +33,7 @@ from polyhedge.calibration import (
     minimum_samples,
     takes_labels,
 )
+from polyhedge.calibration.by_constraint import with_levels
 from polyhedge.data import GroupSplit, Split, TimeSplit, as_indices, digest_rows, partition_rows, split_rows
 from polyhedge.data.splits import IndexArray, dealt, evenly_chosen, has_clock, in_order, in_time
 from polyhedge.diagnostics import Diagnostic, diagnostics_of_fit, order_diagnostic, row_hashes
@@ -48,6 +49,7 @@ from polyhedge.problems import DecisionProblem, NoSolutionError
 from polyhedge.problems.checks import check_feasible, check_outcomes, in_outcome_order, is_named, named_by
 from polyhedge.problems.layout import layout_of, parameter_rows
 from polyhedge.regions import CostGuard, LearnedSet, RegionFamily, SetPolicy
+from polyhedge.regions.largest_cost import largest_excess
 from polyhedge.rows import Rows, check_features, check_rows, check_source, n_rows_of
 from polyhedge.sets import Shape
 from polyhedge.solvers.program import Status
@@ -77,6 +79,7 @@ def fit(
 
     `settings` has the attributes of `RobustDecider`, and the rest is as in its `fit`.
     """
+    settings = with_levels(settings) if isinstance(settings.alpha, Mapping) else settings
     check_settings(settings, parts[2])
     problem, rows = read(settings, X, Y, parts, groups, parameters, sample_weight)
     rng = generator(settings.random_state)
@@ -535,6 +538,11 @@ def check_settings(settings: Any, calibrate: Any = None) -> None:
     if settings.guarantee not in (None, "outcome", "cost"):
         raise ValueError(f'guarantee must be "outcome" or "cost", got {settings.guarantee!r}.')
     _check_policy(settings)
+    if calibration is not None:
+        is_path = _in_force(settings) == "cost" and learner is None and settings.policy is None
+        if calibration.needs_largest and _in_force(settings) == "cost":
+            largest_excess(problem)  # an error before hours of planning
+        calibration.columns(("cost", *(problem.constraint_names if is_path else ())))
     _warn_if_fitted(settings.predictor)
     is_ordered = in_time(split) or calibrate is not None  # rows that are given are in an order
     if calibration is not None and calibration.needs_order and not is_ordered:

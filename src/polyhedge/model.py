@@ -22,7 +22,7 @@ from polyhedge._support.text import printable
 from polyhedge._support.validation import Array, Indices
 from polyhedge.calibration.radii import CalibrationRecord, Calibrator, Radii, refuse_groups, score_tolerance
 from polyhedge.data import Split, digest_rows, take_rows
-from polyhedge.decisions import Decisions, Labels, no_decisions
+from polyhedge.decisions import Decisions, Labels, no_decisions, tail_mean
 from polyhedge.evaluation import RowMeasures, measure_rows
 from polyhedge.learners import LearnResult
 from polyhedge.planning.margins import takes_margins
@@ -34,6 +34,7 @@ from polyhedge.problems.layout import ProblemParameter, from_columns, parameter_
 from polyhedge.regions import LearnedSet, RegionFamily, Regions, Work
 from polyhedge.regions.cost_guard import within_support
 from polyhedge.regions.family import DEFAULT_WORK
+from polyhedge.regions.largest_cost import largest_excess
 from polyhedge.regions.what_if import bound_decisions, given_decisions
 from polyhedge.robust.threads import one_blas_thread
 from polyhedge.rows import (
@@ -96,11 +97,13 @@ class Placed:
     guarantee: str
     blocks: Any = None
     total_radius: float | None = None
+    risk: tuple[float, float] | None = None
 
     def decide(self) -> Decisions:
         """Decisions with bounds; the detail of a row says if nothing is promised for it."""
         decided = self.regions.decide(self.radii)
-        decisions = replace(decided, radii=self.radii, blocks=self.blocks, total_radius=self.total_radius)
+        more = {"blocks": self.blocks, "total_radius": self.total_radius, "risk": self.risk}
+        decisions = replace(decided, radii=self.radii, **more)
         if self.guarantee == "cost" and decisions.expected_cost is None:  # a policy has no worst outcome to show
             decisions = replace(decisions, expected_cost=np.full(len(decisions), np.nan))
         return decisions.noted([self.notes.get(i, "") for i in range(len(decisions))] if self.notes else ())
@@ -314,7 +317,7 @@ class Model:
         """The regions at rows that `read` returned."""
         regions = self.family.at(rows.features, rows.parameters, work)
         at = self.radii.at(rows), self.radii.notes(rows), self.guarantee
-        return Placed(regions, *at, self.radii.blocks(rows), self.radii.total_radius)
+        return Placed(regions, *at, self.radii.blocks(rows), self.radii.total_radius, self.radii.risk)
 
     def scores(self, rows: Rows) -> Array:
         """The least radius at which each row's region holds its outcome (N,)."""
@@ -353,6 +356,9 @@ class Model:
         inside = np.asarray(placed.regions.scores(rows.Y) <= placed.radii)
         decisions, centers = placed.decide(), placed.regions.centers
         measured = measure_rows(self.problem, decisions, inside, centers, rows.Y, rows.parameters, placed.notes)
+        if decisions.risk is not None:
+            tail = tail_mean(measured.realised[measured.decided], decisions.risk[0])
+            measured = replace(measured, risk=(decisions.risk[0], tail, decisions.risk_bound()))
         if decisions.blocks is None:
             return measured
         realised = np.bincount(np.unique(decisions.blocks, return_inverse=True)[1], weights=measured.realised)
@@ -443,14 +449,18 @@ def calibrated_radii(family: RegionFamily, calibrator: Calibrator, rows: Rows, a
             'guarantee="cost" and a problem without uncertain constraints.'
         )
     refuse_groups(calibrator, rows)
+    if calibrator.needs_largest:
+        given: Any = calibrator
+        calibrator = replace(given, largest=largest_excess(family.problem))
     with one_blas_thread():
-        scores = scores_of(family, rows)
+        columns = calibrator.columns(("cost", *family.problem.constraint_names))
+        scores = scores_of(family, rows) if columns is None else scores_of(family, rows, of_promises=True)[:, columns]
     if not family.scores_are_steps:  # steps are integers, which differ by no rounding
         scores = scores + score_tolerance(scores)
     try:
         radii = calibrator.calibrate(scores, rows, alpha)
     except ValueError as error:
-        n_lost = int(np.isinf(scores).sum())
+        n_lost = int(np.isinf(scores).reshape(len(scores), -1).any(axis=1).sum())
         if not family.why_infinite or not n_lost:
             raise
         # With other scores in their place an error that has another cause, such as too few rows, comes again.
@@ -465,13 +475,17 @@ def calibrated_radii(family: RegionFamily, calibrator: Calibrator, rows: Rows, a
     return radii, digest_rows(rows.features, rows.outcomes)
 
 
-def scores_of(family: RegionFamily, rows: Rows, block: int = 262_144) -> Array:
-    """Scores (N,) of rows with outcomes, `block` rows at once, so that memory does not grow with N."""
+def scores_of(family: RegionFamily, rows: Rows, block: int = 262_144, *, of_promises: bool = False) -> Array:
+    """Scores (N,) of rows with outcomes, `block` rows at once, so that memory does not grow with N.
+
+    With `of_promises`, those of each promise (N, J).
+    """
     n, scores = len(rows), []
     for start in range(0, n, block):
         part = rows if n <= block else rows.take(slice(start, start + block))
-        own = family.at(part.features, part.parameters).scores(part.Y)
-        if np.shape(own) != (len(part),):
+        regions = family.at(part.features, part.parameters)
+        own = regions.scores_of_promises(part.Y) if of_promises else regions.scores(part.Y)
+        if np.ndim(own) != 1 + of_promises or len(own) != len(part):
             raise ValueError(
                 f"Scores must be one number for each of {len(part)} rows, but those of the {family.kind!r} family have "
                 f"the shape {np.shape(own)}. Its set, or family, must return an array (n,) from scores."

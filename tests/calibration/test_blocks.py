@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -195,3 +196,23 @@ def test_the_command_line_takes_both_by_a_column(tmp_path: Path) -> None:
         done = run("fit", tmp_path / "history.csv", *given, "--calibration", f"{name}:week")
         assert done.exit_code == 0, done.output
     assert "totals held" in run("fit", tmp_path / "history.csv", *given, "--calibration", "total:week").stdout
+
+
+def test_the_command_line_and_the_page_show_bounds_of_blocks(tmp_path: Path) -> None:
+    X, Y = panel(60)
+    X.assign(demand=Y["demand"]).to_csv(tmp_path / "history.csv", index=False)
+    new, outcomes = panel(15, seed=1)
+    new.assign(demand=outcomes["demand"]).to_csv(tmp_path / "new.csv", index=False)
+    (tmp_path / "problem.toml").write_text('kind = "newsvendor"\noutcomes = ["demand"]\noverage = 1\nunderage = 3\n')
+    given = ("--problem", tmp_path / "problem.toml", "--alpha", "0.3", "--out", tmp_path / "m.polyhedge")
+    assert run("fit", tmp_path / "history.csv", *given, "--calibration", "total:week").exit_code == 0
+    totals = ph.load(tmp_path / "m.polyhedge").decide(new).totals()
+    use = ("decide", tmp_path / "m.polyhedge", tmp_path / "new.csv", "--out", tmp_path / "d.csv")
+    shown = run(*use).stdout
+    assert f"block 0: 7 rows cost together at most {totals['cost_bound']['0']:.4g}" in shown
+    assert "... 5 more blocks" in shown
+    told = json.loads(run(*use, "--json").stdout)["totals"]
+    assert [one["block"] for one in told] == list(totals.index)
+    page = ("report", tmp_path / "m.polyhedge", tmp_path / "new.csv", "--out", tmp_path / "page.html")
+    assert run(*page).exit_code == 0
+    assert "Bound of a block held" in (tmp_path / "page.html").read_text(encoding="utf-8")

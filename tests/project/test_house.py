@@ -141,7 +141,7 @@ BUDGETS = {
     "monitoring": 1330,
     "io": 1445,  # 1500 is the aim
     "plots": 1055,  # 1000 is the aim
-    "app": 3725,  # 3800 is the aim
+    "app": 3756,  # 3800 is the aim
     "distributed": 545,  # 600 is the aim
     "integrations": 130,
     "solvers": 2265,  # 2100 is the aim
@@ -150,7 +150,17 @@ BUDGETS = {
 """Lines of each package, "" being the modules at the top level: new code finds its room, or makes room."""
 
 
-ROOMS = {"promises": (1400, ("regions/what_if.py", "calibration/blocks.py"))}
+_PROMISES = (
+    "regions/what_if.py",
+    "calibration/blocks.py",
+    "calibration/by_constraint.py",
+    "calibration/by_groups.py",
+    "calibration/mean_cost.py",
+    "calibration/quantile_fit.py",
+    "monitoring/frontier.py",
+    "regions/largest_cost.py",
+)
+ROOMS = {"promises": (1263, _PROMISES)}
 """Rooms that were granted beyond the budgets: lines, and the files that fill them."""
 
 

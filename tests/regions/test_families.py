@@ -22,7 +22,20 @@ from scipy import stats
 
 import polyhedge as ph
 import polyhedge.app.report.facets as ph_words
-from polyhedge.calibration import ByCategory, Calibrator, Marginal, Online, Radii, Recent, ThisModel, Weighted
+from polyhedge.calibration import (
+    ByCategory,
+    ByConstraint,
+    ByGroups,
+    Calibrator,
+    CVaR,
+    Marginal,
+    Mean,
+    Online,
+    Radii,
+    Recent,
+    ThisModel,
+    Weighted,
+)
 from polyhedge.data import Split
 from polyhedge.decisions import all_optimal
 from polyhedge.io import stored
@@ -157,7 +170,7 @@ class Row:
 
     @property
     def by_category(self) -> bool:
-        return isinstance(self.calibrator, ByCategory)
+        return isinstance(self.calibrator, (ByCategory, ByGroups))
 
     def groups(self, n: int) -> Any:
         return np.arange(n) // self.copies if self.copies > 1 else None
@@ -169,6 +182,9 @@ CALIBRATORS = {
     "grouped": Row(Marginal(), 8, False, copies=2),
     "by category": Row(ByCategory(CATEGORY)),
     "by category, else marginal": Row(ByCategory(CATEGORY, otherwise="marginal")),
+    "by groups": Row(ByGroups([CATEGORY])),
+    "mean": Row(Mean(largest=1e10)),
+    "CVaR": Row(CVaR(0.5, largest=1e10), 14),
     "weighted": Row(Weighted(CATEGORY), 14, False),
     "recent": Row(Recent(40), 9, False),
     "online": Row(Online(step=0.05)),
@@ -304,8 +320,8 @@ def test_row_of_a_category_without_calibration_rows_is_marked(name: str, calibra
     new[1, -1] = 7
     found = model.decide(new)
     assert found.detail[0] == ""
-    assert "category '7'" in found.detail[1]
-    assert (found.cost_bound[1] == np.inf) == (calibrator == "by category")
+    assert ("=7)" if calibrator == "by groups" else "category '7'") in found.detail[1]
+    assert (found.cost_bound[1] == np.inf) == (calibrator != "by category, else marginal")
     noted = ph.distributed.decide_rows(model, pd.DataFrame(new))["note"]
     assert "nothing is promised" in noted[1]
 
@@ -462,3 +478,38 @@ def test_nobody_asks_a_family_for_its_type_or_radii_for_what_no_protocol_names()
         for path in package.rglob("*.py")
     }
     assert [name for name, found in asking.items() if found] == []
+
+
+LEVELS = {"cost": 0.2, **dict.fromkeys(FAMILIES["path"].problem.constraint_names[::-1], 0.1)}
+
+
+def test_path_with_a_level_for_each_constraint_keeps_them_in_a_file_and_in_tables(tmp_path: FilePath) -> None:
+    family, given = FAMILIES["path"], Rows(X[40:100], Y[40:100])
+    radii, _ = ph.model.calibrated_radii(family, ByConstraint(LEVELS), given, 0.1)
+    placed = family.at(given.features)
+    steps = placed.scores_of_promises(given.Y)
+    np.testing.assert_array_equal(steps.max(axis=1), placed.scores(given.Y))
+    for k, name in enumerate(("cost", *family.problem.constraint_names)):
+        own = radii.radii[list(LEVELS).index(name)]
+        assert own == ph.calibration.conformal_radius(steps[:, k], LEVELS[name])
+        kept = placed._kept(int(radii.radius), np.arange(60), given.Y)[:, k]
+        assert (kept >= (steps[:, k] <= radii.radius)).all()
+    shuffled = given.take(np.random.default_rng(0).permutation(60))
+    assert ph.model.calibrated_radii(family, ByConstraint(LEVELS), shuffled, 0.1)[0].radii == radii.radii
+    decider = ph.RobustDecider(family.problem)
+    split = Split(np.arange(40), np.zeros(0, dtype=np.int64), np.arange(40, 100), n_rows=120)
+    decider.model_ = fitted_model(family, Record(split, 40, "0" * 64), radii, "0" * 64)
+    decider.save(tmp_path / "model.polyhedge")
+    again = ph.load(tmp_path / "model.polyhedge")
+    np.testing.assert_allclose(again.decide(NEW).cost_bound, decider.decide(NEW).cost_bound)
+    np.testing.assert_allclose(
+        ph.distributed.decide_rows(decider.model_, pd.DataFrame(NEW))["cost_bound"], decider.decide(NEW).cost_bound
+    )
+    assert again.promise_ == decider.promise_
+    assert again.recalibrate(X[40:100], Y[40:100]).model_.radii.radii == radii.radii
+
+
+@pytest.mark.parametrize("name", [name for name in FAMILIES if name != "path"])
+def test_other_families_keep_no_constraints_apart(name: str) -> None:
+    with pytest.raises(ValueError, match="Levels by constraint need"):
+        ph.model.calibrated_radii(FAMILIES[name], ByConstraint(LEVELS), Rows(X[40:100], Y[40:100]), 0.1)

@@ -13,6 +13,8 @@ from polyhedge._support.lazy import lazy
 if TYPE_CHECKING:
     from polyhedge.calibration.blocks import AllOf as AllOf, BlockRadii as BlockRadii, Blocks as Blocks, Total as Total
     from polyhedge.calibration.by_category import ByCategory as ByCategory, CategoryRadii as CategoryRadii
+    from polyhedge.calibration.by_constraint import ByConstraint as ByConstraint, ConstraintRadii as ConstraintRadii
+    from polyhedge.calibration.by_groups import ByGroups as ByGroups, GroupRadii as GroupRadii
     from polyhedge.calibration.marginal import (
         Marginal as Marginal,
         OneRadius as OneRadius,
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
         grouped_radius as grouped_radius,
         minimum_samples as minimum_samples,
     )
+    from polyhedge.calibration.mean_cost import CVaR as CVaR, Mean as Mean, RiskRadius as RiskRadius
     from polyhedge.calibration.online import Online as Online, OnlineRadii as OnlineRadii
     from polyhedge.calibration.radii import (
         CalibrationRecord as CalibrationRecord,

@@ -1,15 +1,8 @@
 r"""Promises for blocks of rows, such as the days of a week: `Total` for their sum, `AllOf` for all of them at once.
 
-Blocks are exchangeable with one another; rows of one block may depend on each other in any way. With scores $S_i$ of
-the rows of a block b,
-
-- `Total` calibrates the mean $T_b = \sum_{i \in b} S_i / |b|$: with R its conformal rank the rows of a new block cost
-  together at most $\sum_i v(x_i) + |b| R$ with probability at least $1 - \alpha$;
-- `AllOf` calibrates the largest score $\max_{i \in b} S_i$: the bounds of all rows of a new block hold together with
-  probability at least $1 - \alpha$.
-
-A block counts once, whatever its size. The size of a block is known beforehand, so that blocks of unequal sizes are
-compared by their mean score a row.
+Blocks are exchangeable with one another; rows of one block may depend on each other in any way. `Total` calibrates the
+mean score $T_b = \sum_{i \in b} S_i / |b|$ of a block: with R its conformal rank the rows of a new block cost together
+at most $\sum_i v(x_i) + |b| R$. `AllOf` calibrates the largest score. A block counts once; its size is known.
 """
 
 from __future__ import annotations

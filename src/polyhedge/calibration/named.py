@@ -7,7 +7,10 @@ from typing import Any
 
 from polyhedge.calibration.blocks import AllOf, Total
 from polyhedge.calibration.by_category import ByCategory
+from polyhedge.calibration.by_constraint import ByConstraint
+from polyhedge.calibration.by_groups import ByGroups
 from polyhedge.calibration.marginal import Marginal
+from polyhedge.calibration.mean_cost import CVaR, Mean
 from polyhedge.calibration.online import Online
 from polyhedge.calibration.radii import Calibrator
 from polyhedge.calibration.recent import Recent
@@ -19,6 +22,10 @@ _MAKERS: dict[str, tuple[Callable[[str], Calibrator], str, bool]] = {
     "total": (Total, "COLUMN", True),
     "all-of": (AllOf, "COLUMN", True),
     "by-category": (ByCategory, "COLUMN", True),
+    "by-groups": (lambda columns: ByGroups(columns.split(",")), "COLUMN,...", True),
+    "by-constraint": (lambda levels: ByConstraint(_levels(levels)), "NAME=ALPHA,...", True),
+    "mean": (lambda given: Mean(*_numbers(given)), "DELTA,LARGEST", False),
+    "cvar": (lambda given: CVaR(*_numbers(given)), "LEVEL,LARGEST,DELTA", False),
     "this-model": (lambda delta: ThisModel(_number(delta or "0.05")), "DELTA", False),
     "weighted": (lambda column: Weighted(weights=column), "COLUMN", True),
     "recent": (lambda half_life: Recent(_number(half_life)), "HALF_LIFE", True),
@@ -37,6 +44,17 @@ def _number(text: str) -> Any:
         return float(text)
     except ValueError:
         return text
+
+
+def _numbers(text: str) -> list[Any]:
+    """The numbers in a text such as "0.05,1000"."""
+    return [_number(part) for part in text.split(",") if part]
+
+
+def _levels(text: str) -> dict[str, Any]:
+    """Levels by name from a text such as "cost=0.1,load is met=0.01"."""
+    parts = [part.rpartition("=") for part in text.split(",")]
+    return {name.strip(): _number(level) for name, _, level in parts}
 
 
 def calibrator_named(text: str) -> Calibrator:

@@ -7,7 +7,7 @@ Neither knows what a score is the score of: sets of outcomes and guards of decis
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -73,8 +73,17 @@ class Calibrator:
     counts_groups: ClassVar[bool] = False
     """Whether rows of one group, near-copies, count once; otherwise rows in groups are refused."""
 
+    @property
+    def needs_largest(self) -> bool:
+        """Whether its field `largest` is to be the most by which a cost of the problem can exceed its plan."""
+        return False
+
     needs_costs: ClassVar[bool] = False
     """Whether scores must be amounts by which a cost exceeds its plan, which can be added up."""
+
+    def columns(self, promises: Sequence[str]) -> list[int] | None:
+        """Positions of those of the `promises` of a row whose scores (n, J) it takes; None for one score of all."""
+        return None
 
     @property
     def target(self) -> Any:
@@ -172,6 +181,9 @@ class Radii:
 
     total_radius: float | None = None
     """With a promise for sums of rows: how much more than planned a row costs at most, in the mean of its block."""
+
+    risk: tuple[float, float] | None = None
+    """With a promise for a mean: the worst share of rows, and how much more than planned they cost on average."""
 
     def blocks(self, rows: Rows) -> Any:
         """The block of each row (N,) whose sum something is promised for; None if nothing is."""

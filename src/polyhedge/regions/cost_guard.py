@@ -4,7 +4,7 @@ A policy fixes for each row the decision z(x) and a planned cost v(x), both made
 The score of an outcome is the excess of the decision's cost over its planned cost, so that one conformal radius bounds
 the cost of exactly the decision that is taken: $P\{g(z(X), Y) \le v(X) + r\} \ge 1 - \alpha$. Recalibration moves the
 bound and not the decision. For a cost that is a maximum of affine pieces the region is a polyhedron, often unbounded:
-it is open towards outcomes that cannot hurt this decision. It says nothing about any other decision.
+it is open towards outcomes that cannot hurt this decision. The bound of another may be infinite.
 """
 
 from __future__ import annotations

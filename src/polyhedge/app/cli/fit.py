@@ -122,8 +122,9 @@ def fit(
     calibration: Annotated[
         str | None,
         typer.Option(
-            help="Whom the promise is for: marginal, by-category:COLUMN, this-model[:DELTA], weighted:COLUMN, "
-            "recent:HALF_LIFE or online[:STEP]. COLUMN need not be a feature."
+            help="Whom the promise is for: marginal, by-category:COLUMN, by-groups:COLUMN,..., total:COLUMN, "
+            "all-of:COLUMN, by-constraint:NAME=ALPHA,..., mean:DELTA,LARGEST, cvar:LEVEL,LARGEST, this-model[:DELTA], "
+            "weighted:COLUMN, recent:HALF_LIFE or online[:STEP]. But for by-groups, COLUMN need not be a feature."
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the split, the predictor and the learner.")] = 0,

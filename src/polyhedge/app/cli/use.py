@@ -99,19 +99,23 @@ def decide(
         say_csv(csv_text(frame, raw=raw))
     else:
         write_table(frame, target, raw=raw)
-    bounds = frame["cost_bound"].to_numpy()
+    bounds, totals = frame["cost_bound"].to_numpy(), None if decisions.total_radius is None else decisions.totals()
     without_bound, status = int(np.isposinf(bounds).sum()), dict(Counter(frame["status"]))
     undecided, odd = (dict(Counter(filter(None, texts)).most_common(5)) for texts in (reasons, notes))
     if options.as_json:
         mean = bounds[np.isfinite(bounds)].mean() if np.isfinite(bounds).any() else None
         counts = {"decisions": out, "n_rows": len(frame), "status": status, "mean_cost_bound": mean}
         texts = {"without_bound": without_bound, "reasons": undecided, "oddities": odd, "notes": table.notes}
-        tell_json({**counts, **texts}, err=target is None)
+        more = {} if totals is None else {"totals": totals.reset_index(names="block").to_dict("records")}
+        more |= {} if decisions.risk is None else {"risk_bound": decisions.risk_bound()}
+        tell_json({**counts, **texts, **more}, err=target is None)
     else:
         shares = ", ".join(f"{count} {each}" for each, count in status.items()) or "none"
         say(f"{len(frame)} rows: {shares}", err=target is None)
         if target is not None:
             say(f"Decisions: {out}")
+        for line in _beyond_rows(decisions, totals):
+            say(line, err=target is None)
         if without_bound:
             say(f"without a bound ({without_bound} row(s)): nothing is promised; their notes say why", err=True)
         for what, found in (("not decided", undecided), ("note", odd)):
@@ -122,6 +126,28 @@ def decide(
     check_statuses(list(decisions.status[usable]))
     if without_bound:  # decided by a policy, but promised nothing: a set has no decision there
         raise typer.Exit(NO_SOLUTION)
+
+
+def _beyond_rows(decisions: Any, totals: Any) -> list[str]:
+    """Bounds of the first blocks together, and on the mean of rows, where something is promised for them."""
+    lines = []
+    if totals is not None:
+        shown = totals[totals.index != ""]  # rows without a block are not decided
+        few = shown.iloc[:_MOST_BLOCKS].iterrows()
+        lines = [
+            f"block {name}: {int(row['n_rows'])} rows cost together at most {row['cost_bound']:.4g}"
+            for name, row in few
+        ]
+        lines += [f"... {len(shown) - _MOST_BLOCKS} more blocks: --json has all"] * (len(shown) > _MOST_BLOCKS)
+    if decisions.risk is not None:
+        share = decisions.risk[0]
+        whose = "All rows like these" if share == 1 else f"The worst {share:g} of rows like these"
+        lines.append(f"{whose} cost on average at most {decisions.risk_bound():.4g}")
+    return lines
+
+
+_MOST_BLOCKS = 10
+"""Blocks that are listed: they fit a screen."""
 
 
 @command
@@ -214,7 +240,9 @@ def evaluate(
     say(f"by width         bound held in {held} of rows, from the fifth with the lowest extra cost to the highest")
     if by is not None:
         radii = decider.model_.radii
-        is_promised = radii.promises_each_label and by in (read_from(radii), record.labels)
+        source = read_from(radii)
+        named = source if isinstance(source, tuple) else (source, record.labels)
+        is_promised = radii.promises_each_label and by in named
         whom = "each of these categories that had enough calibration rows" if is_promised else "all rows together"
         say(f"The promise is for {whom}. The intervals of groups hold for all of them at once, in 95 % of cases.")
     warn(warnings)

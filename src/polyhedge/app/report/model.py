@@ -285,6 +285,12 @@ def in_short(decider: RobustDecider, seen: Evaluation | None) -> list[Block]:
         ("Mean realised cost", evaluation.realised_cost, against),
     )
     cards += [Card(name, amount(f"{cost.value:.4g}", unit), more) for name, cost, more in costs]
+    if (totals := evaluation.totals_held) is not None:
+        cards.append(Card("Bound of a block held", percent(totals), f"of {totals.n} blocks of held-out rows"))
+    if evaluation.risk is not None:
+        share, realised, bound = evaluation.risk
+        whose = "all held-out rows" if share == 1 else f"the worst {percent(share)} of held-out rows"
+        cards.append(Card("Bound on the mean", amount(f"{bound:.4g}", unit), f"{whose} cost {realised:.4g} on average"))
     return [Cards(cards), Text(_verdict(decider, seen))]
 
 
