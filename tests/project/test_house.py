@@ -160,7 +160,7 @@ _PROMISES = (
     "monitoring/frontier.py",
     "regions/largest_cost.py",
 )
-ROOMS = {"promises": (1263, _PROMISES)}
+ROOMS = {"promises": (1266, _PROMISES)}
 """Rooms that were granted beyond the budgets: lines, and the files that fill them."""
 
 
