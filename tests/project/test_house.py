@@ -128,7 +128,7 @@ def test_no_module_is_longer_than_a_reader_keeps_in_mind() -> None:
 
 
 BUDGETS = {
-    "": 3595,  # 2900 is the aim
+    "": 3660,  # 2900 is the aim
     "data": 875,  # 900 is the aim
     "predictors": 1575,  # 1000 is the aim
     "problems": 4390,  # 3900 is the aim
@@ -136,8 +136,8 @@ BUDGETS = {
     "robust": 3470,  # 3500 is the aim
     "learners": 4345,  # 4600 is the aim
     "planning": 4050,  # 3000 is the aim
-    "regions": 1010,  # 900 is the aim
-    "calibration": 1790,  # 1900 is the aim
+    "regions": 1030,  # 900 is the aim
+    "calibration": 1825,  # 1900 is the aim
     "monitoring": 1330,
     "io": 1445,  # 1500 is the aim
     "plots": 1055,  # 1000 is the aim
