@@ -102,7 +102,27 @@ def diagnostics_of_fit(model: Model, rows: Rows, calibrate: Indices, in_time: bo
     else:
         drift = _drift(_residuals(model, rows.take(np.sort(np.concatenate([learn, calibrated])))), names, in_time)
     copies = copies_diagnostic(row_hashes(own), model.record.seen, own.groups)
-    return (*copies, *diagnostics_of_radii(model, own), *drift)
+    return (*copies, *second_stage_diagnostic(model, calibrate), *diagnostics_of_radii(model, own), *drift)
+
+
+def second_stage_diagnostic(model: Model, calibrate: Indices) -> list[Diagnostic]:
+    """Rows whose second stage is infeasible at the decision that is taken: their score is infinite."""
+    radii: Any = model.radii
+    if not model.problem.has_recourse or model.guarantee != "cost" or not radii.is_marginal:
+        return []
+    scores = np.zeros(0) if radii.scores is None else radii.scores
+    if len(scores) != len(calibrate):  # groups of near-copies have one score
+        return []
+    rows = np.sort(calibrate[np.isposinf(scores)])
+    if not len(rows):
+        return []
+    text = (
+        f"Second stage: {len(rows)} of {len(scores)} calibration rows score +infinity, because no second "
+        f"decision is feasible for what is decided there; the first are rows {', '.join(map(str, rows[:5]))} of fit. "
+        f"No more than a share alpha = {model.radii.alpha:g} may be such. Relax recourse_constraints, or add a "
+        "recourse variable that is expensive and always feasible."
+    )
+    return [Diagnostic(Code.SECOND_STAGE, text)]
 
 
 def diagnostics_of_new_radii(

@@ -43,6 +43,7 @@ from polyhedge.monitoring.refresh import recalibrated, refreshed
 from polyhedge.predictors.regressor import takes_nan, takes_sparse
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions import LearnedSet, Work
+from polyhedge.repairs import Repairs
 from polyhedge.robust.threads import one_blas_thread
 from polyhedge.rows import labels_by
 from polyhedge.sets import Region
@@ -254,6 +255,17 @@ class RobustDecider(SettingsEstimator):
             warn(Code.NO_DECISION, complaint, stacklevel=2)
         return replace(decisions.noted(notes), labels=model.labels(X))
 
+    def repair(self, X: Any, Y: Any, decisions: Decisions, *, parameters: Parameters = None) -> Repairs:
+        """The best second decisions for outcomes `Y` at rows `X` that `decide` returned `decisions` for, with costs.
+
+        `parameters` are as in `decide`.
+        """
+        with self._solving:
+            repairs = self._fitted("repair").repair(X, Y, decisions, parameters)
+        if repairs.complaint():
+            warn(Code.NO_DECISION, repairs.complaint(), stacklevel=2)
+        return repairs
+
     def region(self, x: Any, *, parameters: Parameters = None, labels: Labels = None) -> Region:
         """The set of outcomes that the decision at one row `x` guards against.
 
@@ -361,7 +373,8 @@ class RobustDecider(SettingsEstimator):
     ) -> Monitoring:
         """Feed outcomes as they become known, late and in batches too, in the order of time.
 
-        Coverage is counted, an alarm is raised if it is worse than chance allows, and radii of `Online()` move.
+        Coverage is counted and returned (`monitored_`), an alarm is raised if it is worse than chance allows, and radii
+        of `Online()` move.
 
         Parameters
         ----------
@@ -373,10 +386,6 @@ class RobustDecider(SettingsEstimator):
         keys : N names of rows, each once. Rows whose keys were fed before, also through a log, are left as they are.
         log : `OutcomeLog` of this decider, a database that outlives the process; needs `keys`, and all outcomes.
         parameters, labels : as in `decide`.
-
-        Returns
-        -------
-        Monitoring : coverage since the last calibration; also in `monitored_`.
         """
         begun = self._fitted("update")
         outcomes = monitor.read_outcomes(begun, X, Y, bounds, radii, keys, parameters, labels)

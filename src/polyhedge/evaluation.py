@@ -36,7 +36,9 @@ __all__ = [
 
 LOOKS = 0.05
 """Chance that any of many groups looks worse than it is: that of the 95 % intervals elsewhere."""
-_COSTS = ("worst_case_cost", "premium", "expected_cost", "realised_cost", "regret", "over_nominal")
+_STAGES = ("first_cost", "second_cost")
+"""What both stages cost, where there is recourse."""
+_COSTS = ("worst_case_cost", "premium", "expected_cost", "realised_cost", *_STAGES, "regret", "over_nominal")
 """Figures in the unit of the cost."""
 _OF_ALL = ("constraint_names", "complaint", "cost_unit", "totals_held", "risk")
 """Fields of `RowMeasures` that describe all rows together."""
@@ -95,6 +97,7 @@ class Evaluation:
     expected_cost : mean of what the policy expected its decisions to cost, to compare with `realised_cost`; None where
         it is not known, as with sets.
     regret : mean of g(z(x), y) - min_z g(z, y).
+    first_cost, second_cost : means of both parts of the realised cost; None without recourse.
     volume : mean Lebesgue volume of the sets; None where it was not asked for and is not quick and exact.
     promised : 1 - alpha.
     n_undecided : rows without a decision; those with a finite radius count as not held.
@@ -143,6 +146,8 @@ class Evaluation:
     groups: tuple[GroupMeasure, ...] = ()
     cost_unit: str = ""
     expected_cost: Estimate | None = None
+    first_cost: Estimate | None = None
+    second_cost: Estimate | None = None
     diagnostics: tuple[str, ...] = ()
     totals_held: Proportion | None = None
     one_a_group: Proportion | None = None
@@ -178,7 +183,8 @@ class Evaluation:
             shares["not missed"] = f"{self.not_missed} of all rows: those without a bound count as held"
         if self.n_unpromised:
             shares["without promise"] = f"{self.n_unpromised} of the rows with a bound"
-        names = ("mean bound", "extra cost", "expected cost", "realised cost", "regret", "over nominal")
+        stages = ("  first stage", "  second stage")
+        names = ("mean bound", "extra cost", "expected cost", "realised cost", *stages, "regret", "over nominal")
         costs = {name: getattr(self, field) for name, field in zip(names, _COSTS, strict=True)}
         shares |= {name: amount(cost, self.cost_unit) for name, cost in costs.items() if cost is not None}
         if self.volume is not None:
@@ -246,6 +252,7 @@ class GroupMeasure(Evaluation):
     coverage, bound_held, promise_held, without_bound, not_missed, constraints_held, nominal_constraints_held : as in
         `Evaluation`, with intervals that hold for all groups at once, in 95 % of cases (Bonferroni).
     worst_case_cost, premium, realised_cost, regret, over_nominal, expected_cost, cost_unit : as in `Evaluation`.
+    first_cost, second_cost : as in `Evaluation`.
     promised, n_unpromised, volume, n_undecided, constraints, groups, diagnostics : as in `Evaluation`.
     totals_held, risk, one_a_group, rows : as in `Evaluation`.
     """
@@ -285,6 +292,7 @@ class RowMeasures:
     decided : (N,) whether there is a decision.
     cost_bound, realised : (N,) the bound on the cost of a decision, and its realised cost.
     expected : (N,) expected cost of the decision; NaN also if the policy expects nothing.
+    first_cost : (N,) the part of the realised cost that the first stage causes; NaN without recourse.
     premium : (N,) the bound less the least cost if the prediction were true.
     regret : (N,) the cost less the least cost if the outcome had been known.
     over_nominal : (N,) the cost less that of the decision that trusts the prediction.
@@ -312,6 +320,7 @@ class RowMeasures:
     has_bound: Mask
     has_promise: Mask
     expected: Array
+    first_cost: Array
     constraint_names: tuple[str, ...] = ()
     complaint: str = ""
     cost_unit: str = ""
@@ -371,6 +380,7 @@ class RowMeasures:
         """
         chosen = np.ones(len(self.inside), dtype=bool) if rows is None else rows
         held_to = chosen & self.has_bound
+        has_stages = bool(np.isfinite(self.first_cost[chosen]).any())
         constraints: dict[str, Any] = {}
         if self.constraint_names:
             own, nominal = self.violations[held_to], self.nominal_violations[held_to]
@@ -393,6 +403,8 @@ class RowMeasures:
             premium=estimate(self.premium[chosen]),
             realised_cost=estimate(self.realised[chosen]),
             expected_cost=estimate(self.expected[chosen]) if np.isfinite(self.expected[chosen]).any() else None,
+            first_cost=estimate(self.first_cost[chosen]) if has_stages else None,
+            second_cost=estimate((self.realised - self.first_cost)[chosen]) if has_stages else None,
             regret=estimate(self.regret[chosen], among=self.realised[chosen]),
             volume=volume,
             promised=1 - alpha,
@@ -451,6 +463,9 @@ def measure_rows(
         has_bound=has_bound,
         has_promise=has_bound & ~np.isin(np.arange(len(z)), list(unpromised)),
         expected=np.where(decided, expected, np.nan),  # its mean is of the rows of which the mean cost is
+        first_cost=_realised(problem.first_stage, z, outcomes, values)
+        if problem.has_recourse
+        else np.full(len(z), np.nan),
         constraint_names=tuple(problem.constraint_names),
         complaint=decisions.complaint(),
         cost_unit=(problem.units or {}).get("cost", ""),

@@ -39,9 +39,10 @@ from polyhedge.data.splits import IndexArray, dealt, evenly_chosen, has_clock, i
 from polyhedge.diagnostics import Diagnostic, diagnostics_of_fit, order_diagnostic, row_hashes
 from polyhedge.learners import Auto, Learner, LearnResult, Samples, learn_with_spread
 from polyhedge.model import Model, Record, calibrated_radii, fitted_model, guarantee_of
-from polyhedge.planning import LeastMean
+from polyhedge.planning import DevelopmentRows, LeastMean
 from polyhedge.planning.development import Development, parts_of_policy, planned_guard
 from polyhedge.planning.margins import takes_margins
+from polyhedge.planning.pool import piecewise
 from polyhedge.predictors.columns import Schema, number_columns, read_features, reads_columns
 from polyhedge.predictors.recipes import check_weights, is_auto, is_made_here, prepare, takes_frame
 from polyhedge.predictors.regressor import Predictor, as_predictor, out_of_fold, takes_sparse
@@ -338,6 +339,9 @@ def _learn_set(settings: Any, problem: DecisionProblem, chosen: ChosenPredictor,
         split_values = layout_of(problem.parameters).split(values)
         reference = {p.name: value for p, value in zip(problem.parameters, split_values, strict=True)}
         learned_at = problem.at_values(values)
+    if problem.has_recourse:
+        none = np.zeros((len(own), 0)), np.zeros(len(own), dtype=np.int64)
+        learned_at = piecewise(learned_at, DevelopmentRows(own.features, centers, own.Y, *none))
     samples = Samples(own.Y - centers, centers, learned_at, settings.alpha)
     result, spread = learn_with_spread(_Checked(learner), samples, own.features, seed=seed, groups=own.groups)
     sets = LearnedSet(problem, predictor, result.set, spread)

@@ -36,6 +36,7 @@ from polyhedge.regions.cost_guard import within_support
 from polyhedge.regions.family import DEFAULT_WORK
 from polyhedge.regions.largest_cost import largest_excess
 from polyhedge.regions.what_if import bound_decisions, given_decisions
+from polyhedge.repairs import Repairs, repair, same_rows
 from polyhedge.robust.threads import one_blas_thread
 from polyhedge.rows import (
     Rows,
@@ -349,6 +350,14 @@ class Model:
             raise ValueError(f"No row can be decided. The first: {reasons[0]}.")
         measured = self.measured(rows)
         return measured if len(kept) == len(reasons) else measured.among(kept, len(reasons))
+
+    def repair(self, X: Any, Y: Any, decisions: Any, parameters: Mapping[Any, Any] | None = None) -> Repairs:
+        """The best second decisions for outcomes of rows that were decided."""
+        X = self.as_rows(X)
+        decided, outcomes = same_rows(decisions, n_rows_of(X)), self.outcomes(X, Y)
+        return repair(
+            self.problem, decided, outcomes, parameter_rows(self.problem.parameters, parameters, n_rows_of(X), X)
+        )
 
     def measured(self, rows: Rows) -> RowMeasures:
         """The measures of rows that `read` returned."""

@@ -28,6 +28,7 @@ class Code(StrEnum):
     REFITTED = "Refitted"
     FEW_IN_CATEGORY = "Few in a category"
     LARGE_FILE = "Large file"
+    SECOND_STAGE = "Second stage"
 
 
 class CodedWarning(Warning):

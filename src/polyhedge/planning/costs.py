@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from polyhedge._support.stored import stored
-from polyhedge._support.validation import Array, Indices
+from polyhedge._support.validation import Array
 from polyhedge.planning.programs import least_by_programs
 from polyhedge.planning.residual_distributions import padded
 from polyhedge.planning.risk import Cuts, JointCost, rank_of
@@ -16,6 +16,7 @@ from polyhedge.planning.separable import Separable, separable_of
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.layout import layout_of
 from polyhedge.problems.pieces import SumOfMaxima
+from polyhedge.problems.second_stage import equal_rows
 from polyhedge.solvers.linear import recession_direction
 from polyhedge.solvers.program import row_kinds
 
@@ -31,18 +32,28 @@ def planned_level(alpha: float) -> float:
     return max(1 - 2 * alpha, 0.5)
 
 
-def equal_rows(values: Array) -> list[Indices]:
-    """The rows of each distinct row of values (N, t)."""
-    _, own = np.unique(values, axis=0, return_inverse=True)
-    return [np.flatnonzero(own.ravel() == k) for k in range(int(own.max(initial=-1)) + 1)]
-
-
 @stored("planned problem")
 @dataclass(frozen=True, eq=False)
 class PlanningProblem:
-    """A decision problem as policies see it; contexts are [prediction, parameters]."""
+    """A decision problem as policies see it; contexts are [prediction, parameters].
 
-    problem: DecisionProblem
+    Attributes
+    ----------
+    original : what is decided. Its costs are exact wherever one is realised or scored.
+    pool : (K, 1 + p, 1 + d + t) pieces that stand for the second stage in plans, a lower bound of it; None without.
+    tried_z, tried_u : (n, p) and (n, d), decisions and outcomes that give a pool at values of the parameters, where
+        these move the pieces.
+    """
+
+    original: DecisionProblem
+    pool: Array | None = None
+    tried_z: Array | None = None
+    tried_u: Array | None = None
+
+    @cached_property
+    def problem(self) -> DecisionProblem:
+        """What is planned: the original, or its first stage with the pool for its second."""
+        return self.original if self.pool is None else self.original.with_pool(self.pool)
 
     @cached_property
     def has_maxima(self) -> bool:
@@ -121,7 +132,10 @@ class PlanningProblem:
         key = np.ascontiguousarray(value, dtype=np.float64).tobytes()
         own = self._at_values.get(key)
         if own is None:
-            own = PlanningProblem(self.problem.at_values(value))
+            problem, pool = self.problem.at_values(value), None
+            if self.tried_z is not None and self.tried_u is not None and problem.second_stage is not None:
+                pool = problem.second_stage.cuts(self.tried_z, self.tried_u)[0]
+            own = PlanningProblem(problem, pool)
             if len(self._at_values) >= MOST_KEPT:
                 self._at_values.clear()
             self._at_values[key] = own
@@ -173,10 +187,10 @@ class PlanningProblem:
 
     def evaluate(self, z: Array, outcomes: Array, values: Array) -> Array:
         """The cost (N,) at matching rows; NaN without a decision."""
-        if self.has_maxima:
+        if self.has_maxima and self.pool is None:
             return self.joint.evaluate(z, np.hstack([outcomes, values])) + self.alone(z, values)
         costs, there = np.full(len(z), np.nan), np.isfinite(z).all(axis=1)
-        costs[there] = self.problem.evaluate(z[there], outcomes[there], values[there])
+        costs[there] = self.original.evaluate(z[there], outcomes[there], values[there])
         return costs
 
     def planned_cost(

@@ -24,6 +24,7 @@ from polyhedge.data.splits import evenly_chosen
 from polyhedge.decisions import all_optimal
 from polyhedge.planning.costs import PlanningProblem, planned_level
 from polyhedge.planning.margins import MarginPlanner, Statuses, fit_margins
+from polyhedge.planning.pool import with_pool
 from polyhedge.planning.report import CHOSEN_ONCE, Entry, PolicyReport
 from polyhedge.planning.residual_distributions import (
     DISTRIBUTIONS,
@@ -231,7 +232,8 @@ def fit_path(
     seed : of forests.
     scored_on : the same rows with other predictions and folds, for the choice alone; by default `rows`.
     """
-    seen, level = PlanningProblem(problem), planned_level(alpha)
+    seen = with_pool(problem, rows) if problem.has_recourse else PlanningProblem(problem)
+    level = planned_level(alpha)
     scored = rows if scored_on is None else scored_on
     # A program with integer decisions takes many times as long, so that fewer rows are scored there, and one
     # distribution.
@@ -297,7 +299,7 @@ def _try(planner: MarginPlanner, own: DevelopmentRows) -> list[_Tried]:
         decided = np.isfinite(mean)
         realised, needed = np.full(len(z), np.nan), np.full(len(z), np.inf)
         at = z[decided], own.outcomes[decided], own.values[decided]
-        realised[decided] = problem.evaluate(*at)
+        realised[decided] = planner.problem.evaluate(*at)
         excess = realised - mean - _ROUNDING * sizes
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.where(deviation > _ROUNDING * sizes, excess / deviation, np.where(excess <= 0, 0.0, np.inf))

@@ -160,7 +160,9 @@ class MarginPlanner:
 
 def takes_margins(problem: DecisionProblem) -> bool:
     """Whether cost and uncertain constraints have the form that plans with margins need."""
-    return problem.structure.has_maxima and problem._uncertain is not None
+    second = problem.second_stage
+    is_planned = not problem.has_recourse or (second is not None and second.moves is None)
+    return is_planned and problem.first_stage.structure.has_maxima and problem._uncertain is not None
 
 
 def limits_of(problem: DecisionProblem) -> list[Any]:

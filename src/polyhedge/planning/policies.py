@@ -22,13 +22,14 @@ from polyhedge.data import take_rows
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.decisions import all_optimal
 from polyhedge.planning.corners import Corners
-from polyhedge.planning.costs import MOST_KEPT, PlanningProblem, equal_rows
+from polyhedge.planning.costs import MOST_KEPT, PlanningProblem
 from polyhedge.planning.programs import corners_of, least_by_programs, least_on_segment, program_of
 from polyhedge.planning.report import PolicyReport
 from polyhedge.planning.residual_distributions import DevelopmentRows, ResidualDistribution, fit_distribution, padded
 from polyhedge.planning.risk import ENOUGH, Cuts, Effort, JointCost, Risk, first_cuts, search_cuts
 from polyhedge.planning.separable import Tables
 from polyhedge.problems import DecisionProblem
+from polyhedge.problems.second_stage import equal_rows
 from polyhedge.regions import DevelopedPolicy, PlannedDecisions
 from polyhedge.regions.family import DEFAULT_WORK, Work
 from polyhedge.robust.routes import best_knowing
@@ -294,4 +295,4 @@ def fit_rules(
     for rule in rules:
         distribution = None if rule.distribution is None else fitted[rule.distribution]
         planners.append(fit_planner(problem, rule, distribution, rows.X, rows.centers, rows.values))
-    return ScenarioPolicy(problem.problem, tuple(planners), weights, fitted[planned_by], level, report)
+    return ScenarioPolicy(problem.original, tuple(planners), weights, fitted[planned_by], level, report)

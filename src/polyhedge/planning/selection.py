@@ -21,6 +21,7 @@ from polyhedge.calibration import attained_rank
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.planning.costs import PlanningProblem, planned_level
 from polyhedge.planning.policies import Rule, ScenarioPolicy, fit_planner, fit_rules
+from polyhedge.planning.pool import with_pool
 from polyhedge.planning.report import CHOSEN_ONCE, DRAWN_AGAIN, Entry, PolicyReport
 from polyhedge.planning.residual_distributions import (
     DISTRIBUTIONS,
@@ -64,8 +65,8 @@ def fit_policy(
     scored_on : the same rows with other predictions and folds, for the selection alone; by default `rows`. Of more than
         `MOST_POINTS` an even choice is scored; distributions for use are made of all.
     """
-    seen, level = PlanningProblem(problem), planned_level(alpha)
-    samples = (rows if scored_on is None else scored_on).thinned(MOST_POINTS)
+    level, samples = planned_level(alpha), (rows if scored_on is None else scored_on).thinned(MOST_POINTS)
+    seen = with_pool(problem, samples) if problem.has_recourse else PlanningProblem(problem)
     # One of few rows may have values of its parameters at which the cost is a special one.
     names = helpful_distributions(samples, seed)
     rules = candidates(seen, alpha, samples.values[evenly_chosen(len(samples), 5)], names)
@@ -152,7 +153,7 @@ class Scored:
     @property
     def tie(self) -> float:
         """The difference of scores up to which rules tie."""
-        return SELECTION_TIE * float(np.nanstd(self.realised))
+        return SELECTION_TIE * float(np.std(self.realised[np.isfinite(self.realised)]))
 
     def cost(self, rows: Indices | slice = slice(None)) -> float:
         """Mean cost."""
@@ -160,9 +161,9 @@ class Scored:
 
 
 def _mean(costs: Array) -> float:
-    """The mean of those that are numbers: mostly all, which takes a fifth of the time of looking for others."""
+    """The mean of those that are finite: mostly all, which takes a fifth of the time of looking for others."""
     mean = float(costs.mean())
-    return float(np.nanmean(costs)) if np.isnan(mean) else mean
+    return mean if np.isfinite(mean) else float(costs[np.isfinite(costs)].mean()) if np.isfinite(costs).any() else mean
 
 
 class Folds:

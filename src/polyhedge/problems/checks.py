@@ -54,6 +54,57 @@ def check_with_parameters(problem: DecisionProblem) -> None:
     some = problem.at_values(sample_values(problem.parameters, np.random.default_rng(0)))
     assert some.feasible is not None
     assert some.uncertain_rows is not None
+    if problem.has_recourse:
+        check_second_stage(some)
+
+
+def check_second_stage(problem: DecisionProblem) -> None:
+    """Raise if the second stage ignores the outcome, or has no least cost."""
+    second = problem.second_stage
+    assert second is not None
+    d = problem.n_outcomes
+    if not (second.sides[..., 1 : 1 + d].any() or second.constant[:, 1 : 1 + d].any()):
+        raise ValueError(
+            "No cost or constraint with a recourse variable depends on the outcome, so that there is nothing to wait "
+            "for. Declare the variables in decision=[...], or let recourse_constraints use the outcome u."
+        )
+    if not second.is_bounded():
+        raise NoSolutionError(
+            "The second stage is unbounded: its cost can be lowered without limit, whatever was decided first. Bound "
+            "the recourse variables (nonneg=True, constraints), or check the signs of their costs."
+        )
+
+
+def is_never_positive(problem: DecisionProblem, rays: Array) -> bool:
+    """Whether biaffine functions (R, 1 + p, 1 + k) are at most 0 at all feasible decisions and possible outcomes.
+
+    False where products of both, or parameters, keep this from being known.
+    """
+    d, (A, h) = problem.n_outcomes, problem.support_rows
+    if problem.parameters and rays[:, :, 1 + d :].any():
+        return False
+    first = problem.first_stage
+    feasible = first.lifted.feasible if first.lifted is not None else first.feasible
+    if rays[:, 1:, 1:].any() or feasible.slopes is not None:
+        return not len(rays)
+    support = ConicProgram(c=np.zeros(d), A=sp.csr_array(A), b=h, cones=(Cone("nonneg", len(h)),))
+    for ray in rays:
+        highest = ray[0, 0]
+        for program, columns, slopes in (
+            (replace(feasible.program, P=None, offset=0.0), feasible.z_columns, ray[1:, 0]),
+            (support, np.arange(d), ray[0, 1 : 1 + d]),
+        ):
+            if not slopes.any():
+                continue
+            c = np.zeros(len(program.c))
+            c[columns] = -slopes
+            solution = solve(replace(program, c=c)) if len(program.b) else None
+            if solution is None or solution.status is not Status.OPTIMAL:
+                return False
+            highest += solution.gap - solution.value
+        if highest > FEASIBLE * float(np.abs(ray).max()):
+            return False
+    return True
 
 
 def check_support(problem: DecisionProblem) -> None:

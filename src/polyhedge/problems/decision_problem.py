@@ -7,16 +7,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cached_property
-from operator import methodcaller
+from operator import attrgetter, methodcaller
 from typing import Any
 
 import cvxpy as cp
 import numpy as np
 
 from polyhedge._support.validation import Array
-from polyhedge.problems.checks import RowValues, UncertainRows, check_feasible, check_support, check_with_parameters
+from polyhedge.problems.checks import (
+    RowValues,
+    UncertainRows,
+    check_feasible,
+    check_second_stage,
+    check_support,
+    check_with_parameters,
+    is_never_positive,
+)
 from polyhedge.problems.decompose import Decomposition, decompose, inequality_rows, support_rows
-from polyhedge.problems.feasible_set import FeasibleProgram, compile_feasible_program
+from polyhedge.problems.feasible_set import FeasibleProgram, NotAffineError, compile_feasible_program
 from polyhedge.problems.formula import NotPortableError, in_structure, leaves_of, substitute, substitute_in
 from polyhedge.problems.layout import (
     Layout,
@@ -39,7 +47,8 @@ from polyhedge.problems.lifted import (
     parts_at,
     split_with_parameters,
 )
-from polyhedge.problems.pieces import Pieces, SumOfMaxima
+from polyhedge.problems.pieces import Pieces, SumOfMaxima, maximum_of
+from polyhedge.problems.second_stage import Answers, SecondStage, compile_second_stage
 from polyhedge.problems.structure import Structure
 from polyhedge.problems.written import (
     Written,
@@ -53,7 +62,7 @@ from polyhedge.problems.written import (
     read_problem,
 )
 
-Cost = Callable[[Any, Any], Any]
+Cost = Callable[..., Any]
 
 
 class Curvature(StrEnum):
@@ -86,6 +95,12 @@ class DecisionProblem:
         `uncertain_constraints(z, u)` returns inequalities, affine in u (or maxima of such), that the
         decision must satisfy for every outcome in the set. A variable that is not declared in `decision` would be a
         choice after the outcome (recourse) here, and is refused.
+    recourse : cvxpy.Variable, or list or dictionary of them, optional
+        The second decision y, taken once the outcome is known. `cost(z, u, y)` is then the cost of both stages, which
+        is convex in z and y together; no outcome multiplies y. Undeclared variables that only the second stage has
+        are chosen with y.
+    recourse_constraints : callable, optional
+        `recourse_constraints(z, u, y)` returns the constraints that link both decisions and the outcome.
     outcome_support : callable, optional
         `outcome_support(u)` returns linear constraints that every outcome is known to satisfy, such as
         `[u >= 0]`; uncertainty sets are intersected with them, which costs no coverage.
@@ -142,6 +157,8 @@ class DecisionProblem:
     n_outcomes: int
     constraints: Sequence[cp.Constraint] = ()
     uncertain_constraints: Callable[[Any, Any], Sequence[cp.Constraint]] | None = None
+    recourse: Any = None
+    recourse_constraints: Callable[[Any, Any, Any], Sequence[cp.Constraint]] | None = None
     outcome_support: Callable[[Any], Sequence[cp.Constraint]] | None = None
     name: str = "decision problem"
     outcome_names: Sequence[str] = ()
@@ -165,6 +182,8 @@ class DecisionProblem:
             return
         check_feasible(self)
         assert self.uncertain_rows is not None  # compiled now, so that mistakes are named
+        if self.has_recourse:
+            check_second_stage(self)
 
     def _read(self) -> None:
         """Read the callables, and check names and curvature."""
@@ -177,6 +196,9 @@ class DecisionProblem:
         # A list or a dictionary of the user's may change later.
         given = in_structure(self.decision, written.variables[: written.layout.n_given])
         self._set(written=written, decision=given)
+        if written.recourse is not None:
+            later = written.recourse
+            self._set(recourse=in_structure(self.recourse, later.variables[: later.layout.n_given]))
         self._set_names()
         check_curvature(self)
 
@@ -301,6 +323,10 @@ class DecisionProblem:
     @cached_property
     def lifted_parts(self) -> LiftedParts | None:
         """Cost and uncertain constraints with the parameters as coordinates, if they are affine in them."""
+        if self.has_recourse and self.parameters:
+            if self.all_pieces is None or self.first_stage.lifted is None:
+                return None
+            return self.with_pool(self.all_pieces).lifted_parts
         return split_with_parameters(self.written) if self.parameters else None
 
     @cached_property
@@ -311,7 +337,7 @@ class DecisionProblem:
     @cached_property
     def interpolated(self) -> Interpolated | None:
         """The problem at any values of its parameters from compilations at a few; None if it has no such form."""
-        return interpolate(self) if self.parameters else None
+        return interpolate(self) if self.parameters and not self.has_recourse else None
 
     @property
     def _formulas(self) -> Written:
@@ -319,6 +345,67 @@ class DecisionProblem:
         if self.parameters:
             parameter_rows(self.parameters, None, 1)
         return self.written
+
+    @property
+    def has_recourse(self) -> bool:
+        """Whether there is a second decision once the outcome is known."""
+        return self.written.recourse is not None
+
+    @cached_property
+    def first_stage(self) -> DecisionProblem:
+        """The problem without its second stage, neither its costs nor its constraints; itself if it has none."""
+        if not self.has_recourse:
+            return self
+        # What is compiled of a problem with recourse is its total cost.
+        kept = ("feasible_without_cost", "support_rows", "outcomes_are_nonneg")
+        derived = [name for name, part in vars(DecisionProblem).items() if isinstance(part, cached_property)]
+        return self.with_parts(
+            recomputed=[name for name in derived if name not in kept],
+            written=replace(self.written, recourse=None),
+            recourse=None,
+            recourse_constraints=None,
+            made_by=(attrgetter("first_stage"), (self,)),
+        )
+
+    @cached_property
+    def second_stage(self) -> SecondStage | None:
+        """The second stage as arrays; None if there is none, or only at values of the parameters."""
+        if not self.has_recourse:
+            return None
+        try:
+            return compile_second_stage(self.written, is_nonneg=self.outcomes_are_nonneg)
+        except NotAffineError:
+            return None
+
+    @cached_property
+    def all_pieces(self) -> Array | None:
+        """All pieces (K, 1 + p, 1 + k) of the second stage, if they can be listed and it is always feasible."""
+        second = self.second_stage
+        dual = None if second is None or self.first_stage.cost_split is None else second.dual
+        return dual[0] if dual is not None and is_never_positive(self, dual[1]) else None
+
+    @property
+    def recourse_layout(self) -> Layout:
+        """Where each variable stands in a flat second decision, and what it is called."""
+        if self.written.recourse is None:
+            raise ValueError("The problem has no second stage. Declare one: recourse=..., cost=lambda z, u, y: ...")
+        return self.written.recourse.layout
+
+    def with_pool(self, pool: Array) -> DecisionProblem:
+        """The first stage with a maximum of pieces (K, 1 + p, 1 + k) over contexts for its second: to plan with.
+
+        Pieces bound the second stage from below. It is the problem itself only if `pool` has all of them.
+        """
+        first = self.first_stage
+        joint = maximum_of([SumOfMaxima(piece) for piece in pool])
+        if joint is None or first.cost_split is None:
+            raise ValueError("A pool of pieces needs a cost of the first stage that is a sum of maxima of pieces.")
+        split = Decomposition(first.cost_split.decision_part, first.cost_split.joint_part.plus(joint))
+        parts: dict[str, Any] = {"_cost_parts": split}
+        if first.parameters and first.lifted_parts is not None:
+            parts = {"lifted_parts": replace(first.lifted_parts, cost=split)}
+        again = ("sum_of_maxima", "pieces", "lifted", "interpolated", "curvature", "_cost_values")
+        return first.with_parts(recomputed=again, made_by=(methodcaller("with_pool", pool), (self,)), **parts)
 
     @cached_property
     def n_decisions(self) -> int:
@@ -342,12 +429,16 @@ class DecisionProblem:
 
     @cached_property
     def _cost_parts(self) -> Decomposition | None:
+        if self.has_recourse:
+            return None if self.all_pieces is None else self.with_pool(self.all_pieces)._cost_parts
         parts = decompose(self._formulas.cost, self.written.variables, self.written.outcome)
         return None if parts is None else parts[0]
 
     @cached_property
     def curvature(self) -> Curvature:
         """How the cost depends on the outcome, by structure if it has pieces, else by DCP."""
+        if self.has_recourse and self._cost_parts is None:
+            return Curvature.CONVEX
         if self._cost_parts is not None:
             return Curvature.MAX_AFFINE if self._cost_parts.joint_part.groups else Curvature.AFFINE
         return Curvature.CONCAVE if self.cost_of_outcome().is_concave() else Curvature.CONVEX
@@ -440,6 +531,8 @@ class DecisionProblem:
             raise ValueError(f"z must have shape (N, {self.n_decisions}), as Decisions.flat has, got {np.shape(z)}.")
         if values is None:
             values = parameter_rows(self.parameters, None, len(z))
+        if self.has_recourse:
+            return self.first_stage.evaluate(z, u, values) + self.answers(z, u, values, with_decisions=False).costs
         if self.cost_split is None:
             return self._cost_values(*self.layout.columns(z), u, *layout_of(self.parameters).columns(values))
         # The rest depends on the decision alone, and many contexts share few decisions.
@@ -451,6 +544,19 @@ class DecisionProblem:
         joint = self.cost_split.joint_part if self.parameters else self.sum_of_maxima
         assert joint is not None
         return joint.evaluate(z, np.hstack([u, values])) + rest[where.ravel()]
+
+    def answers(self, z: Array, u: Array, values: Array | None = None, *, with_decisions: bool = True) -> Answers:
+        """The second stage at matching rows of flat decisions (N, p) and outcomes (N, d): its costs, and decisions."""
+        if values is None:
+            values = parameter_rows(self.parameters, None, len(z))
+        z = self.with_known_signs(z, u)[0]  # an order of -1e-9 is none, not one that no second decision repairs
+        if self.second_stage is not None:
+            return self.second_stage.answers(z, np.hstack([u, values]), with_decisions=with_decisions)
+        rows = [
+            self.at_values(value).answers(z[[i]], u[[i]], with_decisions=with_decisions)
+            for i, value in enumerate(values)
+        ]
+        return Answers(*(np.concatenate(part) for part in zip(*rows, strict=True)))
 
     def row_parts(self, z: Array) -> list[float]:
         """The parts of the uncertain constraints that depend on the decision alone, at one decision."""
@@ -486,6 +592,8 @@ def problem_from_data(data: Mapping[str, Any]) -> DecisionProblem:
     else:
         assert problem.feasible is not None
         assert problem.uncertain_rows is not None
+        if problem.has_recourse:
+            check_second_stage(problem)
     return problem
 
 

@@ -92,23 +92,29 @@ def unit_values(leaves: Sequence[Any], step: float) -> list[dict[int, Array]]:
 class FormulaFunction:
     """A cost `(z, u) -> expression`, or constraints `(z, u)` or `(u) -> list`, given by formulas.
 
+    With recourse they are functions of `(z, u, y)`.
+
     Attributes
     ----------
     decision : the variables of the formulas in the structure of a decision.
     outcome : their variable u.
     formulas : one expression, or a tuple of constraints.
+    recourse : their recourse variables; None if there are none.
     """
 
     decision: Any
     outcome: cp.Variable
     formulas: Any
+    recourse: Any = None
 
     def __call__(self, *arguments: Any) -> Any:
         """The formulas at (z, u), or at u alone."""
-        leaves: dict[int, Any] = {self.outcome.id: arguments[-1]}
-        if len(arguments) == 2:
-            pairs = zip(leaves_of(self.decision, self.decision), leaves_of(self.decision, arguments[0]), strict=True)
-            leaves |= {variable.id: given for variable, given in pairs}
+        if len(arguments) == 1:
+            arguments = (self.decision, *arguments)
+        leaves: dict[int, Any] = {self.outcome.id: arguments[1]}
+        for own, given in zip((self.decision, self.recourse), (arguments[0], *arguments[2:]), strict=False):
+            pairs = zip(leaves_of(own, own), leaves_of(own, given), strict=True)
+            leaves |= {variable.id: part for variable, part in pairs}
         if isinstance(self.formulas, cp.Expression):
             return substitute(self.formulas, leaves)
         return [substitute_in(row, leaves) for row in self.formulas]

@@ -81,17 +81,19 @@ class Layout:
         return [row[part].reshape(shape) for part, shape in zip(self.slices, self.shapes, strict=True)]
 
 
-def declared_variables(decision: Any) -> tuple[tuple[cp.Variable, ...], tuple[str, ...]]:
+def declared_variables(
+    decision: Any, what: str = "decision", stem: str = "z"
+) -> tuple[tuple[cp.Variable, ...], tuple[str, ...]]:
     """The variables of a decision (one, a list, or a dictionary of them) and what to call them."""
     if isinstance(decision, cp.Variable):
-        return (decision,), (own_name(decision) or "z",)
+        return (decision,), (own_name(decision) or stem,)
     parts = decision.values() if isinstance(decision, dict) else decision
     if not isinstance(decision, (list, tuple, dict)) or not all(isinstance(part, cp.Variable) for part in parts or [0]):
-        raise TypeError(f"decision must be a cvxpy.Variable, a list or a dictionary of them, got {decision!r:.60}.")
+        raise TypeError(f"{what} must be a cvxpy.Variable, a list or a dictionary of them, got {decision!r:.60}.")
     variables = tuple(parts)
     if len({variable.id for variable in variables}) < len(variables):
-        raise ValueError("decision names the same variable twice. Name each once.")
-    own = (own_name(variable) or f"z{k}" for k, variable in enumerate(variables, start=1))
+        raise ValueError(f"{what} names the same variable twice. Name each once.")
+    own = (own_name(variable) or f"{stem}{k}" for k, variable in enumerate(variables, start=1))
     names = tuple(decision if isinstance(decision, dict) else own)
     check_variable_names(names)
     return variables, names
@@ -173,6 +175,11 @@ def own_decision_names(problem: Any) -> list[str]:
         )
     if problem.is_paired and outcomes != default_outcome_names(len(outcomes)):
         return [f"{layout.names[0]}_{name}" for name in outcomes]
+    return entry_names(layout)
+
+
+def entry_names(layout: Layout) -> list[str]:
+    """stem_1_1, stem_1_2, ... of the declared variables."""
     return [
         "_".join([stem, *(str(i + 1) for i in index)])
         for stem, shape in zip(layout.names[: layout.n_given], layout.shapes, strict=False)

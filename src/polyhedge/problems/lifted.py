@@ -66,6 +66,11 @@ class LiftedParts:
 def parts_at(problem: DecisionProblem, values: Array) -> dict[str, Any]:
     """The compiled properties of a problem at flat values of its parameters; none if it must be compiled for them."""
     lifted, parts, leaves = problem.lifted, problem.lifted_parts, problem.written.leaves(values=values)
+    if problem.has_recourse and lifted is None:
+        first = problem.first_stage.at_values(values)
+        second = None if problem.second_stage is None else problem.second_stage.at(values)
+        known = {"first_stage": first, "feasible_without_cost": first.feasible_without_cost}
+        return known | ({} if second is None else {"second_stage": second})
     if lifted is None or parts is None:
         return {} if problem.interpolated is None else problem.interpolated.at(values)
 

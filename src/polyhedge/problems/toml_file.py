@@ -45,7 +45,12 @@ MAX_PAIRS = 1_000_000
 """Pairs of an outcome and a decision: every piece of the cost has a coefficient for each, 8 MB."""
 _READY_MADE = ("newsvendor", "portfolio", "simplex_linear", "simplex_newsvendor", "simplex_quadratic")
 _LIMITS = ["lower", "upper", "integer"]
-_TOP = ["kind", "name", "outcomes", "decisions", "parameters", "cost", "constraints", "support", "units", *_LIMITS]
+_LATER = ["recourse", "recourse_integer"]
+_PARTS = ["outcomes", "decisions", "parameters", "cost", "constraints", "support", "units"]
+_TOP = ["kind", "name", *_PARTS, *_LIMITS, *_LATER]
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_LIMITED = re.compile(rf"(?:({_NUMBER})\s*<=\s*)?([^\W\d]\w*)(?:\s*(<=|>=)\s*({_NUMBER}))?")
+"""A recourse variable with its limits: `moved >= 0`, `moved <= 5`, `0 <= moved <= 5` or `moved`."""
 
 
 def from_toml(path: str | Path) -> DecisionProblem:
@@ -194,25 +199,35 @@ def _problem(table: _Table) -> DecisionProblem:
 def _program(table: _Table) -> DecisionProblem:
     outcomes, decisions = _names(table, "outcomes", "u"), _names(table, "decisions", "z")
     parameters = _parameters(table)
-    counts = Counter([*outcomes, *decisions, *(parameter.name() for parameter in parameters)])
+    later = _recourse(table)
+    counts = Counter([*outcomes, *decisions, *(leaf.name() for leaf in (*parameters, *later))])
     name, count = counts.most_common(1)[0]
     if count > 1:
-        raise ValueError(f"outcomes, decisions and parameters must have different names, two are called {name}.")
-    _check_size(len(outcomes), len(decisions))
+        raise ValueError(
+            f"outcomes, decisions, recourse and parameters must have different names, two are called {name}."
+        )
+    _check_size(len(outcomes), len(decisions) + len(later))
     title = table.text("name", "decision problem")
     z, u = _variable(table, decisions), cp.Variable(len(outcomes))
     # Entries are made if a formula names them: there may be thousands.
     of_outcomes: dict[str, Any] = {name: (u, i) for i, name in enumerate(outcomes)}
-    entries = of_outcomes | {name: (z, i) for i, name in enumerate(decisions)} | {p.name(): p for p in parameters}
+    entries = (
+        of_outcomes | {name: (z, i) for i, name in enumerate(decisions)} | {p.name(): p for p in (*parameters, *later)}
+    )
     cost = _read(from_text, table.text("cost"), entries, "cost")
     rows = _constraints(table, "constraints", entries)
     support, units = _constraints(table, "support", of_outcomes), table.take("units")
     table.finish(_TOP)
+    late = {v.id for v in later}
+    linked = [row for _, row in rows if late & {v.id for v in row.variables()}]
+    rows = [(named, row) for named, row in rows if not late & {v.id for v in row.variables()}]
     sees_outcome = [u.id in {v.id for v in row.variables()} for _, row in rows]
     uncertain = [named for named, sees in zip(rows, sees_outcome, strict=True) if sees]
     problem = DecisionProblem(
         decision=z,
-        cost=FormulaFunction(z, u, cp.Constant(cost) if isinstance(cost, float) else cost),
+        cost=FormulaFunction(z, u, cp.Constant(cost) if isinstance(cost, float) else cost, later or None),
+        recourse=later or None,
+        recourse_constraints=FormulaFunction(z, u, linked, later) if linked else None,
         constraints=[row for (_, row), sees in zip(rows, sees_outcome, strict=True) if not sees],
         n_outcomes=len(outcomes),
         uncertain_constraints=FormulaFunction(z, u, [row for _, row in uncertain]) if uncertain else None,
@@ -292,6 +307,35 @@ def _variable(table: _Table, decisions: tuple[str, ...]) -> cp.Variable:
     is_bounded = bool(np.isfinite(lower).any() or np.isfinite(upper).any())
     settings: dict[str, Any] = {"bounds": [lower, upper]} if is_bounded else {}
     return cp.Variable(len(decisions), name="z", integer=integer, **settings)
+
+
+def _recourse(table: _Table) -> list[cp.Variable]:
+    """Decisions once the outcome is known, from texts such as `moved >= 0`."""
+    texts, integer = table.take("recourse", []), table.take("recourse_integer", False)
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise table.wrong("recourse", 'must be a list of texts such as "moved >= 0"', texts)
+    limits = dict[str, tuple[float, float]]()
+    for text in texts:
+        found = _LIMITED.fullmatch(text.strip())
+        if found is None or found[2] in limits or (found[1] is not None and found[3] == ">="):
+            raise table.wrong("recourse", 'must be distinct names, perhaps with limits: "0 <= moved <= 5"', text)
+        lower, upper = float(found[1] or -np.inf), np.inf
+        if found[3] is not None:
+            lower, upper = (lower, float(found[4])) if found[3] == "<=" else (float(found[4]), upper)
+        limits[found[2]] = lower, upper
+    whole = list(limits) if integer is True else integer or []
+    if not isinstance(whole, list) or not set(whole) <= set(limits):
+        raise table.wrong("recourse_integer", "must be true, false or a list of names in recourse", integer)
+    return [
+        cp.Variable(name=name, integer=name in whole, **_limits_of(lower, upper))
+        for name, (lower, upper) in limits.items()
+    ]
+
+
+def _limits_of(lower: float, upper: float) -> dict[str, Any]:
+    if (lower, upper) == (0.0, np.inf):
+        return {"nonneg": True}
+    return {"bounds": [lower, upper]} if np.isfinite([lower, upper]).any() else {}
 
 
 def _constraints(table: _Table, key: str, entries: Mapping[str, Any]) -> list[tuple[str, cp.Constraint]]:

@@ -19,6 +19,7 @@ import numpy as np
 from cvxpy.transforms.partial_optimize import PartialProblem
 
 from polyhedge._support.validation import Array
+from polyhedge.problems.decompose import decompose
 from polyhedge.problems.formula import (
     FormulaBudget,
     FormulaFunction,
@@ -43,6 +44,7 @@ from polyhedge.problems.layout import (
     parameter_names,
     sample_values,
 )
+from polyhedge.problems.second_stage import RecourseFormulas, split_cost
 
 if TYPE_CHECKING:
     from polyhedge.problems.decision_problem import DecisionProblem
@@ -68,6 +70,7 @@ class Written:
     cost : scalar expression.
     certain, uncertain : constraints without and with the outcome.
     support : constraints on the outcome alone.
+    recourse : the second stage; `cost` is then that of the first.
     """
 
     variables: tuple[cp.Variable, ...]
@@ -78,6 +81,7 @@ class Written:
     certain: tuple[cp.Constraint, ...]
     uncertain: tuple[cp.Constraint, ...]
     support: tuple[cp.Constraint, ...]
+    recourse: RecourseFormulas | None = None
 
     def leaves(self, z: Any = None, u: Any = None, values: Any = None) -> dict[int, Any]:
         """What to put in the place of leaves: entries of a flat z, an outcome, flat values of the parameters.
@@ -99,16 +103,26 @@ class Written:
     def names(self) -> dict[str, str]:
         """Texts for variables, by their names in CVXPY, which makes one up for a variable without a name."""
         own = {v.name(): name for v, name in zip(self.variables, self.layout.names, strict=True)}
+        if self.recourse is not None:
+            own |= {v.name(): n for v, n in zip(self.recourse.variables, self.recourse.layout.names, strict=True)}
         return own | {self.outcome.name(): "u"}
+
+    @property
+    def total_cost(self) -> cp.Expression:
+        """The cost of both stages."""
+        if self.recourse is None:
+            return self.cost
+        return self.recourse.cost if self.cost.is_zero() else self.cost + self.recourse.cost
 
     def places(self) -> dict[str, Sequence[Any]]:
         """The formulas by their places in a `DecisionProblem`."""
+        later = self.recourse
         return {
-            "cost": [self.cost],
+            "cost": [self.cost] if later is None else [self.cost, later.cost],
             "constraints": self.certain,
             "uncertain_constraints": self.uncertain,
             "outcome_support": self.support,
-        }
+        } | ({} if later is None else {"recourse_constraints": later.constraints})
 
     def substituted(self, leaves: Mapping[int, Any], **parts: Any) -> Written:
         """The formulas with leaves replaced, by their id, and other `parts`."""
@@ -116,6 +130,10 @@ class Written:
             name: tuple(substitute_in(row, leaves) for row in getattr(self, name))
             for name in ("certain", "uncertain", "support")
         }
+        later = self.recourse
+        if later is not None:
+            kept = tuple(substitute_in(row, leaves) for row in later.constraints)
+            parts = {"recourse": replace(later, cost=substitute(later.cost, leaves), constraints=kept)} | parts
         return replace(self, cost=substitute(self.cost, leaves), **rows, **parts)
 
     def at(self, values: Array) -> Written:
@@ -129,22 +147,32 @@ def read_problem(problem: Any) -> Written:
     u = cp.Variable(problem.n_outcomes)
     z = in_structure(problem.decision, declared)
     uncertain, support = problem.uncertain_constraints, problem.outcome_support
+    later = read_recourse(problem, declared, names, z, u)
+    arguments = (z, u) if later is None else (z, u, later.structure)
+    total = call_cost(problem.cost, *arguments)
     written = Written(
         variables=declared,
         layout=Layout(names, tuple(tuple(v.shape) for v in declared), len(declared)),
         outcome=u,
         parameters=(),
-        cost=call_cost(problem.cost, z, u),
+        cost=total,
         certain=tuple(as_list(problem.constraints, "constraints")),
         uncertain=() if uncertain is None else tuple(as_list(uncertain(z, u), "uncertain_constraints")),
         support=() if support is None else tuple(as_list(support(u), "outcome_support")),
     )
+    if later is not None:
+        written = with_second_stage(written, later)
     _refuse_recourse(written)
     _refuse_own_outcome(written)
     # Variables of the cost that nobody declared are chosen with the decision: they join it at its end.
-    joining = [v for v in written.cost.variables() if v.id not in {v.id for v in (*declared, u)}]
+    met = {v.id: v for v in written.cost.variables()}
+    if written.recourse is not None:
+        apart = {v.id for v in written.recourse.variables}
+        late = (written.recourse.cost, *written.recourse.constraints)
+        met |= {v.id: v for node in late for v in node.variables() if v.id not in apart}
+    joining = [v for key, v in met.items() if key not in {v.id for v in (*declared, u)}]
     names = (*names, *(own_name(v) or f"w{k}" for k, v in enumerate(joining, start=1)))
-    check_variable_names(names)
+    check_variable_names([*names, *(() if written.recourse is None else written.recourse.layout.names)])
     variables = (*declared, *joining)
     layout = Layout(names, tuple(tuple(v.shape) for v in variables), len(declared))
     written = _with_parameters(replace(written, variables=variables, layout=layout), problem.constants)
@@ -157,29 +185,109 @@ def read_problem(problem: Any) -> Written:
     )
 
 
-def call_cost(cost: Callable[[Any, Any], Any], z: Any, u: Any) -> cp.Expression:
+@dataclass(frozen=True)
+class _Later:
+    """The declared recourse variables, their names and structure, and the constraints that link both stages."""
+
+    variables: tuple[cp.Variable, ...]
+    names: tuple[str, ...]
+    structure: Any
+    constraints: tuple[cp.Constraint, ...]
+
+
+def read_recourse(problem: Any, declared: Sequence[cp.Variable], names: Sequence[str], z: Any, u: Any) -> _Later | None:
+    """What a problem says of its second stage; None if it has none."""
+    if problem.recourse is None:
+        if problem.recourse_constraints is not None:
+            raise ValueError(
+                "recourse_constraints are given without recourse. Declare the variables that are chosen once the "
+                "outcome is known: recourse=y."
+            )
+        return None
+    variables, own = declared_variables(problem.recourse, "recourse", "y")
+    twice = {v.id for v in variables} & {v.id for v in declared}
+    if twice:
+        name = next(v.name() for v in variables if v.id in twice)
+        raise ValueError(
+            f"The variable {name} is part of the decision and of the recourse. It is chosen either before the outcome "
+            "is known or after: name it once."
+        )
+    check_variable_names([*names, *own])
+    structure = in_structure(problem.recourse, variables)
+    rows: list[cp.Constraint] = []
+    if problem.recourse_constraints is not None:
+        given = call(problem.recourse_constraints, "recourse_constraints", z, u, structure)
+        rows = as_list(given, "recourse_constraints")
+    return _Later(variables, own, structure, tuple(rows))
+
+
+def with_second_stage(written: Written, later: _Later) -> Written:
+    """The formulas with their second stage apart.
+
+    Variables that nobody declared are chosen later if only the second stage has them. Constraints without outcome
+    and recourse belong to the first stage.
+    """
+    u, first = written.outcome, list(written.certain)
+    known = {v.id for v in (*written.variables, u)} | {v.id for row in written.certain for v in row.variables()}
+    late = {v.id: v for v in later.variables}
+    rows = list[cp.Constraint]()
+    for row in later.constraints:
+        met = {v.id for v in row.variables()}
+        (first if met <= known and u.id not in met else rows).append(row)
+    late |= {v.id: v for row in rows for v in row.variables() if v.id not in known}
+    early_cost, late_cost = split_cost(written.cost, set(late))
+    # Undeclared variables that share a term with the recourse are chosen with it, unless the first stage has them, too.
+    fixed = known | {v.id for v in early_cost.variables()}
+    late |= {v.id: v for v in late_cost.variables() if v.id not in fixed}
+    if {v.id for v in early_cost.variables()} & set(late):
+        early_cost, late_cost = split_cost(written.cost, set(late))
+    own = [v for v in early_cost.variables() if v.id != u.id] or written.variables
+    if decompose(early_cost, own, u, early_cost.parameters()) is None:
+        # A cost of the first stage that is no maximum of pieces is evaluated along with the second.
+        early_cost, late_cost = split_cost(written.cost, {u.id, *late})
+    variables = tuple(late.values())
+    names = (*later.names, *(own_name(v) or f"v{k}" for k, v in enumerate(variables[len(later.names) :], start=1)))
+    layout = Layout(names, tuple(tuple(v.shape) for v in variables), len(later.variables))
+    recourse = RecourseFormulas(variables, layout, late_cost, tuple(rows))
+    return replace(written, cost=early_cost, certain=tuple(first), recourse=recourse)
+
+
+def call(function: Any, name: str, *arguments: Any) -> Any:
+    """What a user's function returns; errors are in terms of the problem."""
+    if not callable(function):
+        raise TypeError(f"{name} must be a callable {name}(z, u, y), got {function!r}.")
+    try:
+        return function(*arguments)
+    except Exception as error:  # whatever a user's function raises
+        kind = ValueError if isinstance(error, (ValueError, LookupError)) else TypeError
+        text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        raise kind(f"{name}(z, u, y) failed: {text}. Check n_outcomes, names and shapes.") from error
+
+
+def call_cost(cost: Callable[..., Any], z: Any, u: Any, *later: Any) -> cp.Expression:
     """The cost as a scalar CVXPY expression; errors are in terms of the problem."""
     if not callable(cost):
         raise TypeError(
             f"cost must be a callable cost(z, u), got {cost!r}. Write a function of decision and outcome, such as "
             "cost=lambda z, u: u @ z; to maximise a profit, return minus the profit."
         )
+    how = "cost(z, u, y)" if later else "cost(z, u)"
     try:
-        value = cost(z, u)
+        value = cost(z, u, *later)
     except Exception as error:  # whatever a user's function raises; CVXPY alone knows five kinds
         kind = ValueError if isinstance(error, (ValueError, LookupError)) else TypeError
         shapes = ", ".join(str(leaf.shape) for leaf in leaves_of(z, z))
         text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
         raise kind(
-            f"cost(z, u) failed for z of shape {shapes} and u of shape {u.shape}: {text}. Check n_outcomes, names and "
+            f"{how} failed for z of shape {shapes} and u of shape {u.shape}: {text}. Check n_outcomes, names and "
             "shapes, and take CVXPY's functions (cp.maximum, cp.pos, cp.abs, cp.sum) instead of max, if and NumPy's."
         ) from error
     if not isinstance(value, (cp.Expression, int, float, np.number, np.ndarray)):
-        raise ValueError(f"cost(z, u) must return a number or a CVXPY expression, got {value!r}.")
+        raise ValueError(f"{how} must return a number or a CVXPY expression, got {value!r}.")
     expression = value if isinstance(value, cp.Expression) else cp.Constant(value)
     if expression.size != 1:
         raise ValueError(
-            f"cost(z, u) must return one number, got an expression of shape {expression.shape}. "
+            f"{how} must return one number, got an expression of shape {expression.shape}. "
             "Sum it up, for example with cp.sum."
         )
     return cp.reshape(expression, (), order="C") if expression.shape else expression
@@ -198,9 +306,9 @@ def _refuse_recourse(written: Written) -> None:
         for partial in (node for node in _walk(nodes) if isinstance(node, PartialProblem)):
             chosen = ", ".join(variable.name() for variable in partial.opt_vars)
             raise ValueError(
-                f"{place} holds a partial_optimize over {chosen}: a choice that may wait for the outcome (recourse) is "
-                "not supported. Write its objective and constraints out: variables in the cost and the constraints "
-                "are chosen before the outcome is known."
+                f"{place} holds a partial_optimize over {chosen}: whether this choice may wait for the outcome cannot "
+                "be read from it. Write its objective and constraints out, and declare variables that are chosen once "
+                f"the outcome is known: recourse={chosen}."
             )
     known = {v.id for v in (*written.variables, written.outcome)}
     for place, rows, allowed in (
@@ -211,9 +319,9 @@ def _refuse_recourse(written: Written) -> None:
         if strange:
             name = strange[0].name()
             raise ValueError(
-                f"{place} holds the variable {name}, which is not part of the decision: a choice after the outcome "
-                f"(recourse) is not supported. If {name} is chosen before the outcome is known, declare it: "
-                f"decision=[..., {name}]."
+                f"{place} holds the variable {name}, which is not part of the decision. If {name} is chosen before the "
+                f"outcome is known, declare it: decision=[..., {name}]. If it is chosen afterwards, declare "
+                f"recourse={name}, and write constraints that hold it in recourse_constraints."
             )
 
 
@@ -293,6 +401,9 @@ def check_curvature(problem: DecisionProblem) -> None:
             "minus a maximum or square; if it needs u >= 0, say so in outcome_support (support, in a file); declare "
             "parameters with known signs nonneg=True (lower = 0)."
         )
+    if problem.written.recourse is not None:
+        _check_second_stage(problem, outcome)
+        return
     if problem.structure.has_maxima:
         return
     in_outcome = problem.cost_of_outcome()
@@ -304,19 +415,43 @@ def check_curvature(problem: DecisionProblem) -> None:
         )
 
 
+def _check_second_stage(problem: DecisionProblem, outcome: cp.Parameter) -> None:
+    """Raise unless cost and constraints of the second stage are convex in both decisions together."""
+    written, leaves = problem.written, problem.written.leaves(u=outcome)
+    later = written.recourse
+    assert later is not None
+    bent = [("cost", later.cost, substitute(later.cost, leaves).is_convex())]
+    bent += [("recourse_constraints", row, substitute_in(row, leaves).is_dcp()) for row in later.constraints]
+    for place, node, is_fine in bent:
+        if not is_fine:
+            raise ValueError(
+                f"In {place}, {to_text(node, written.names())} must be convex in both decisions together for every "
+                "outcome, and CVXPY cannot see that it is. A decision must not be multiplied with a recourse variable: "
+                "write y <= z in place of y * z. Rewrite it by CVXPY's rules; if it needs u >= 0, say so in "
+                "outcome_support."
+            )
+
+
 def problem_text(problem: DecisionProblem) -> str:
     """The problem as one line of formulas."""
     written = problem.written
     names = written.names()
     cost, limits, known = _formula_texts(written, names)
-    chosen = []
-    for variable in written.variables[: written.layout.n_given]:
-        words = {"nonneg": "at least 0", "nonpos": "at most 0", "integer": "integers", "boolean": "0 or 1"}
-        size = " x ".join(map(str, variable.shape)) or "a number"
-        facts = [text for key, text in words.items() if variable.attributes[key]]
-        chosen.append(f"{names[variable.name()]} ({', '.join([size, *facts])})")
+
+    def chosen(variables: Sequence[cp.Variable]) -> str:
+        texts = []
+        for variable in variables:
+            words = {"nonneg": "at least 0", "nonpos": "at most 0", "integer": "integers", "boolean": "0 or 1"}
+            size = " x ".join(map(str, variable.shape)) or "a number"
+            facts = [text for key, text in words.items() if variable.attributes[key]]
+            texts.append(f"{names[variable.name()]} ({', '.join([size, *facts])})")
+        return ", ".join(texts)
+
+    over, later = chosen(written.variables[: written.layout.n_given]), written.recourse
+    if later is not None:
+        over += f" and, once u is known, over {chosen(later.variables[: later.layout.n_given])}"
     parts = [
-        f"minimise over {', '.join(chosen)} the cost {cost}{' subject to ' if limits else ''}{'; '.join(limits)}",
+        f"minimise over {over} the cost {cost}{' subject to ' if limits else ''}{'; '.join(limits)}",
         f"known of u: {'; '.join(known)}" if known else "",
         units_text(problem),
     ]
@@ -352,7 +487,8 @@ def _formula_texts(written: Written, names: Mapping[str, str]) -> tuple[str, lis
         more = [f"{len(rows) - 12} more"] if len(rows) > 12 else []
         return [*(text if len(text) <= 200 else f"{text[:200]}..." for text in texts), *more]
 
-    return shown([written.cost])[0], shown([*written.certain, *written.uncertain]), shown(written.support)
+    later = () if written.recourse is None else written.recourse.constraints
+    return shown([written.total_cost])[0], shown([*written.certain, *written.uncertain, *later]), shown(written.support)
 
 
 _ATTRIBUTES = ("nonneg", "nonpos", "pos", "neg", "boolean", "integer", "bounds")
@@ -376,8 +512,9 @@ def problem_to_data(problem: DecisionProblem) -> dict[str, Any]:
     known = {v.id for v in (*written.variables, written.outcome)}
     in_constraints = {v.id: v for row in written.certain for v in row.variables() if v.id not in known}
     declared, joined = written.variables[: layout.n_given], written.variables[layout.n_given :]
-    auxiliary = [*joined, *in_constraints.values()]
-    leaves = _leaf_names(declared, auxiliary, [p.leaf for p in written.parameters], written.outcome)
+    auxiliary, later = [*joined, *in_constraints.values()], written.recourse
+    chosen_later = () if later is None else later.variables
+    leaves = _leaf_names(declared, auxiliary, [p.leaf for p in written.parameters], written.outcome, chosen_later)
 
     def data_of(nodes: Sequence[Any]) -> list[Any]:
         made = [to_data(node, {leaf.id: name for name, leaf in leaves.items()}) for node in nodes]
@@ -399,7 +536,7 @@ def problem_to_data(problem: DecisionProblem) -> dict[str, Any]:
         "units": None if problem.units is None else dict(problem.units),
         "source": None if problem.source is None else [problem.source.reference, problem.source.digest],
         "curvature": (problem.at_values(some) if problem.parameters else problem).curvature.name,
-        "structure": next((k.__name__ for k in (dict, list, tuple) if isinstance(problem.decision, k)), "one"),
+        "structure": _structure_of(problem.decision),
         "decision": [_leaf_to_data(v, name) for v, name in zip(declared, names, strict=False)],
         "auxiliary": [_leaf_to_data(v, name) for v, name in zip(auxiliary, names[layout.n_given :], strict=True)],
         "parameters": [_leaf_to_data(p.leaf, p.name, _MATRIX_ATTRIBUTES) for p in problem.parameters],
@@ -407,7 +544,31 @@ def problem_to_data(problem: DecisionProblem) -> dict[str, Any]:
         "constraints": data_of(written.certain),
         "uncertain_constraints": data_of(written.uncertain),
         "outcome_support": data_of(written.support),
+        "recourse": None
+        if later is None
+        else {
+            "variables": [_leaf_to_data(v, n) for v, n in zip(later.variables, later.layout.names, strict=True)],
+            "n_declared": later.layout.n_given,
+            "structure": _structure_of(problem.recourse),
+            "cost": data_of([later.cost])[0],
+            "constraints": data_of(later.constraints),
+        },
     }
+
+
+def _structure_of(decision: Any) -> str:
+    return next((kind.__name__ for kind in (dict, list, tuple) if isinstance(decision, kind)), "one")
+
+
+def _in_structure_of(name: Any, variables: Sequence[cp.Variable]) -> Any:
+    """The variables as the decision of a structure with this name."""
+    names = [v.name() for v in variables]
+    check_variable_names(names)
+    if name not in ("one", "list", "tuple", "dict") or (name == "one" and len(variables) != 1):
+        raise ValueError(f"Unknown structure {name!r} of a decision with {len(variables)} variables.")
+    if name == "dict":
+        return dict(zip(names, variables, strict=True))
+    return variables[0] if name == "one" else tuple(variables) if name == "tuple" else list(variables)
 
 
 def fields_from_data(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -415,7 +576,9 @@ def fields_from_data(data: Mapping[str, Any]) -> dict[str, Any]:
     declared = [_leaf_from_data(one, cp.Variable) for one in data["decision"]]
     auxiliary = [_leaf_from_data(one, cp.Variable) for one in data["auxiliary"]]
     parameters = [_leaf_from_data(one, cp.Parameter, _MATRIX_ATTRIBUTES) for one in data["parameters"]]
-    d, p, n_auxiliary = len(data["outcome_names"]), _size(declared), _size(auxiliary)
+    later = data["recourse"]
+    chosen_later = [] if later is None else [_leaf_from_data(one, cp.Variable) for one in later["variables"]]
+    d, p, n_auxiliary = len(data["outcome_names"]), _size(declared), _size(auxiliary) + _size(chosen_later)
     if max(p, n_auxiliary) > _MAX_ENTRIES or (1 + p + n_auxiliary) * (1 + d) > _MAX_PRODUCTS:
         raise ValueError(
             f"A problem of {p} decisions, {n_auxiliary} auxiliary variables and {d} outcomes is larger than what is "
@@ -423,23 +586,26 @@ def fields_from_data(data: Mapping[str, Any]) -> dict[str, Any]:
         )
     if _size(parameters) > _MAX_ENTRIES:
         raise ValueError(f"The parameters of a problem may have {_MAX_ENTRIES} entries in all.")
-    structure, names = data["structure"], [v.name() for v in declared]
-    check_variable_names(names)
-    if structure not in ("one", "list", "tuple", "dict") or (structure == "one" and len(declared) != 1):
-        raise ValueError(f"Unknown structure {structure!r} of a decision with {len(declared)} variables.")
-    decision: Any = declared[0] if structure == "one" else tuple(declared) if structure == "tuple" else declared
-    decision = dict(zip(names, declared, strict=True)) if structure == "dict" else decision
+    decision = _in_structure_of(data["structure"], declared)
     u, budget = cp.Variable(d), FormulaBudget()
-    leaves = _leaf_names(declared, auxiliary, parameters, u)
-    without_outcome = {name: leaf for name, leaf in leaves.items() if name != "u"}
-    cost = from_data(data["cost"], leaves, budget)
+    leaves = _leaf_names(declared, auxiliary, parameters, u, chosen_later)
+    early = {name: leaf for name, leaf in leaves.items() if name[0] != "y"}
+    without_outcome = {name: leaf for name, leaf in early.items() if name != "u"}
+    cost, recourse, linked = from_data(data["cost"], early, budget), None, None
+    if later is not None:
+        recourse = _in_structure_of(later["structure"], chosen_later[: int(later["n_declared"])])
+        rows = tuple(from_data(one, leaves, budget) for one in later["constraints"])
+        linked = FormulaFunction(decision, u, rows, recourse) if rows else None
+        cost = cost + from_data(later["cost"], leaves, budget)
     if not isinstance(cost, cp.Expression) or cost.shape != ():
         raise ValueError("The cost must be one number.")
-    uncertain = tuple(from_data(one, leaves, budget) for one in data["uncertain_constraints"])
+    uncertain = tuple(from_data(one, early, budget) for one in data["uncertain_constraints"])
     support = tuple(from_data(one, {"u": u}, budget) for one in data["outcome_support"])
     return {
         "decision": decision,
-        "cost": FormulaFunction(decision, u, cost),
+        "cost": FormulaFunction(decision, u, cost, recourse),
+        "recourse": recourse,
+        "recourse_constraints": linked,
         "n_outcomes": d,
         "constraints": [from_data(one, without_outcome, budget) for one in data["constraints"]],
         "uncertain_constraints": FormulaFunction(decision, u, uncertain) if uncertain else None,
@@ -455,9 +621,11 @@ def fields_from_data(data: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _leaf_names(declared: Sequence[Any], auxiliary: Sequence[Any], parameters: Sequence[Any], u: Any) -> dict[str, Any]:
-    """Leaves by their names in data: z1, z2, ..., auxiliary a1, ..., parameters p1, ..., the outcome u."""
-    kinds = {"z": declared, "a": auxiliary, "p": parameters}
+def _leaf_names(
+    declared: Sequence[Any], auxiliary: Sequence[Any], parameters: Sequence[Any], u: Any, later: Sequence[Any] = ()
+) -> dict[str, Any]:
+    """Leaves by their names in data: z1, z2, ..., auxiliary a1, ..., recourse y1, ..., parameters p1, ..., u."""
+    kinds = {"z": declared, "a": auxiliary, "y": later, "p": parameters}
     return {f"{stem}{k}": leaf for stem, leaves in kinds.items() for k, leaf in enumerate(leaves, start=1)} | {"u": u}
 
 

@@ -35,6 +35,7 @@ from polyhedge.regions.family import (
     Work,
 )
 from polyhedge.regions.learned_set import LearnedSet, SetPolicy
+from polyhedge.robust.recourse import BothStages
 from polyhedge.robust.threads import one_blas_thread
 from polyhedge.sets import Polyhedron, Region, Shape
 from polyhedge.solvers.linear import recession_direction
@@ -222,6 +223,8 @@ class CostLevels(Shape):
     def conic_form(self, radius: float) -> ConicForm:
         """Arrays of the level of a formula that is convex in the outcome; a ValueError for others."""
         problem, d = self.problem, self.n_outcomes
+        if problem.has_recourse:
+            return BothStages(problem).level(self.z, radius, *facets_of_constraints(problem, self.z[None]))
         u = cp.Variable(d, nonneg=problem.outcomes_are_nonneg)
         cost = problem.cost_at(problem.with_known_signs(self.z, np.zeros(d))[0], u)
         if not cost.is_convex():

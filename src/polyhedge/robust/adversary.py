@@ -7,6 +7,7 @@ r"""The worst outcome for given decisions: the inner maximum of the robust probl
 | concave                    | any                        | one convex program                        | yes   |
 | convex                     | with facets or vertices    | the vertices                              | yes   |
 | convex                     | Euclidean ball, ellipsoid  | branch and bound over cones of directions | gap   |
+| second stage, many pieces  | polyhedra of many vertices | mixed-integer program: its optimality     | gap   |
 | concave, convex            | union of balls             | each ball by itself                       | gap   |
 
 "gap": to a proven gap, which the bound includes.
@@ -24,6 +25,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count, product
+from math import comb
 
 import cvxpy as cp
 import numpy as np
@@ -33,10 +35,14 @@ from polyhedge._support.tolerances import OPTIMAL, ROUNDING
 from polyhedge._support.validation import Array
 from polyhedge.problems import Curvature, DecisionProblem, SumOfMaxima
 from polyhedge.problems.feasible_set import compile_feasible_program
+from polyhedge.robust.recourse import BothStages
 from polyhedge.robust.support import form_at, maximise, membership
 from polyhedge.sets import Region, Shape
 from polyhedge.solvers.program import Cone, ConicForm, ConicProgram, SolverError, Status
 from polyhedge.solvers.solve import solve
+
+_FEW_VERTICES = 400_000
+"""Vertices that as many facets may have at most (McMullen's bound) where they are listed: mostly far fewer."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +79,33 @@ class Adversary:
             return self._over_parts(z)
         if problem.curvature is Curvature.CONCAVE:
             return self._concave(z)
+        second = problem.second_stage
+        if second is not None and len(second.program.integer):
+            raise ValueError(
+                "With integers in the second stage the cost is not convex in the outcome, and its worst case is out of "
+                'reach. Use guarantee="cost".'
+            )
+        if problem.has_recourse and self.has_vertices and not self.lists_few_vertices:
+            return self._over_both_stages(z)
         return self._over_vertices(z) if self.has_vertices else self._over_round_set(z)
+
+    @property
+    def lists_few_vertices(self) -> bool:
+        """Whether a polyhedral set has so few facets that its vertices are quickly listed."""
+        facets, d = self.shape.facets(), self.problem.n_outcomes
+        m, half = 0 if facets is None else facets.n_facets + len(self.problem.support_rows[1]), d // 2
+        return (
+            facets is not None
+            and comb(max(m - d + half, 0), half) + comb(max(m - half - 1, 0), d - half - 1) <= _FEW_VERTICES
+        )
+
+    def _over_both_stages(self, z: Array) -> WorstCase:
+        solution = BothStages(self.problem).worst_within(z, self.form, self.center)
+        if not solution.status.has_solution:
+            raise SolverError(f"The worst outcome could not be found: {solution.status} {solution.detail}")
+        outcome = self.center + solution.x[: self.problem.n_outcomes]
+        value = float(self.problem.evaluate(z[None], outcome[None])[0])
+        return WorstCase(value + solution.gap, outcome, solution.gap)
 
     @property
     def has_vertices(self) -> bool:

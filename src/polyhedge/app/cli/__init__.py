@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 # Importing a file adds its sub-commands to the application.
-from polyhedge.app.cli import fit, monitor, pages, use
+from polyhedge.app.cli import fit, monitor, pages, repair, use
 from polyhedge.app.cli.app import app, guard_streams
 
-__all__ = ["app", "fit", "main", "monitor", "pages", "use"]
+__all__ = ["app", "fit", "main", "monitor", "pages", "repair", "use"]
 
 
 def main() -> None:

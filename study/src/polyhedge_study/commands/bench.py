@@ -11,6 +11,7 @@ import typer
 
 from polyhedge.app.cli.app import say
 from polyhedge_study.commands.common import can_draw
+from polyhedge_study.inside import replace_file
 
 if TYPE_CHECKING:
     from polyhedge_study.grid import Grid
@@ -88,15 +89,25 @@ def peers(
     """Decisions by robbuffet and RSOME on the same sets, with their optimal values compared.
 
     Installs the peers from the package registry into an environment of their own (several gigabytes, because robbuffet
-    needs PyTorch) and runs them in child processes. --only names a peer.
+    needs PyTorch) and runs them in child processes. --only names a peer, or rules: the decision rules of PyROS and
+    RSOME for a second stage, over regions of the bakeries' table.
 
     Example: polyhedge bench peers --quick --only RSOME
     """
+    from polyhedge_study.commands.tables import show
     from polyhedge_study.machine import environment
     from polyhedge_study.speed.peers import PEERS, PeersSettings, run_peers
+    from polyhedge_study.speed.recourse_peers import compare_rules, rules_grid
     from polyhedge_study.speed.report import peers_grids
 
     settings = PeersSettings.quick(seed) if quick else PeersSettings(seed=seed)
+    if only is None or "rules" in only:
+        grid = rules_grid(compare_rules(place, n_rows=3 if quick else 5, seed=seed))
+        show(grid)
+        replace_file(out / "bench_peers_rules.md", grid.markdown().encode())
+        only = None if only is None else [name for name in only if name != "rules"]
+        if only == []:
+            return
     chosen = _chosen(PEERS, only, "peer")
     output = _Output(out, "bench_peers", "Peers on the same sets", peers_grids)
     run = run_peers(settings, environment(), place, peers=chosen, report=output.report)

@@ -22,7 +22,7 @@ from polyhedge_study.inside import replace_file
 if TYPE_CHECKING:
     from polyhedge_study.jobs import Workers
 
-__all__ = ["cases", "guarantees", "limit", "of_decisions_taken", "online"]
+__all__ = ["cases", "guarantees", "limit", "of_decisions_taken", "online", "recourse"]
 
 _QUICK_SEEDS = 2
 """Enough to see the size of premiums, not to tell methods apart."""
@@ -157,3 +157,32 @@ def online(out: Out = Path("results")) -> None:
     show(grid, dense=True)
     replace_file(out / "online.md", grid.markdown().encode())
     say_paths([out / "online.md"])
+
+
+def recourse(
+    case: Annotated[list[str] | None, typer.Option(help="bakeries, solar or dishes; may be repeated.")] = None,
+    method: Annotated[
+        list[str] | None, typer.Option(help="recourse, one-stage or sample-average; may be repeated.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of splits.")] = 5,
+    alpha: Annotated[float, typer.Option(help="Share of rows whose bound may fail.")] = 0.1,
+    workers: NumberOfWorkers = 0,
+    cluster: Cluster = "",
+    out: Out = Path("results"),
+) -> None:
+    """Decisions with a second stage on real tables, with and without it, and a sample average by hand.
+
+    Writes recourse.csv, .json and .md; goes on where it was stopped.
+
+    Example: polyhedge reproduce recourse --case solar --seeds 5
+    """
+    from polyhedge_study.commands.tables import show
+    from polyhedge_study.recourse import recourse_grid, recourse_jobs, run_recourse
+
+    jobs = recourse_jobs(case or (), method or (), seeds)
+    with progress_bar() as report:
+        rows = run_recourse(jobs, out, alpha=alpha, workers=workers_of(workers, cluster), report=report)
+    grid = recourse_grid(rows)
+    show(grid, dense=True)
+    replace_file(out / "recourse.md", grid.markdown().encode())
+    say_paths([out / f"recourse.{suffix}" for suffix in ("csv", "json", "md")])
