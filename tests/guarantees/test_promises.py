@@ -189,10 +189,6 @@ class TestWeighted:
             (lambda: Weighted(target=np.ones((2, 3))).prepared(Rows(np.ones((2, 1))), 9, 0.1), "the 1 features of X"),
             (lambda: Weighted(0).calibrate(np.arange(9.0), Rows(np.full((9, 1), -1.0)), 0.1), "not be negative"),
             (lambda: Weighted(0).calibrate(np.arange(9.0), Rows(np.zeros((9, 1))), 0.1), "a weight above zero"),
-            (
-                lambda: Weighted(0).calibrate(np.arange(9.0), Rows(np.ones((9, 1)), groups=np.ones(9)), 0.1),
-                "one by one",
-            ),
             (lambda: Weighted(target=1).calibrate(np.arange(9.0), NONE, 0.1), "not estimated yet"),
         ],
     )

@@ -24,7 +24,7 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.robust.adversary import Adversary, WorstCase
 from polyhedge.robust.support import maximise
 from polyhedge.sets import Region
-from polyhedge.solvers.program import SolverError, Status
+from polyhedge.solvers.program import SolverError, Status, status_at
 
 
 def bound_decisions(
@@ -48,7 +48,8 @@ def bound_decisions(
         elif np.isfinite(radii[i]):
             case, details[i] = _worst(problem.at_values(values[i]), region(i), z[i])
             bounds[i], worst[i], gaps[i] = case.value, case.outcome, case.gap
-    status = np.full(n, Status.OPTIMAL, dtype=object)
+    sizes = np.maximum(np.abs(bounds), np.abs(bounds - gaps))
+    status = np.array([status_at(gap, size) for gap, size in zip(gaps, sizes, strict=True)], dtype=object)
     status[np.isnan(bounds)], status[np.isinf(bounds)] = Status.NOT_DECIDED, Status.UNBOUNDED
     return Decisions(
         flat=z,

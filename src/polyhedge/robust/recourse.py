@@ -267,11 +267,12 @@ class BothStages:
         plain = one @ (joint.base + second.constant)
         gain = np.zeros(ends[-1])
         gain[e[:d]], gain[y], gain[top] = plain[1:], c, 1.0
-        return solve(
-            ConicProgram(-gain, rows.matrix(int(ends[-1])), np.concatenate(right), tuple(cones), integer=whole)
-        )
+        worst = ConicProgram(-gain, rows.matrix(int(ends[-1])), np.concatenate(right), tuple(cones), integer=whole)
+        return solve(worst, max_nodes=_MOST_NODES)
 
 
+_MOST_NODES = 20000
+"""Nodes of a search for the worst outcome, some seconds: one that stops before its end has a gap, which counts."""
 _OUT_OF_REACH = (
     'With {}, the worst case over this set is out of reach for guarantee="outcome". Use guarantee="cost", which needs '
     "no worst case."
