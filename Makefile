@@ -28,7 +28,7 @@ run: $(READY)  ## the study: every method on the paper's tasks, beside its figur
 	$(BIN)/polyhedge reproduce tables --quick --page --out $(OUT)
 
 # Types are checked beside the tests: alone, they would leave all cores but one idle.
-test: lint  ## lint, type-check and run the tests (about 12 minutes on two cores)
+test: lint  ## lint, type-check and run the tests (about 6 minutes on two cores)
 	$(BIN)/mypy & types=$$!; $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal; tests=$$?; \
 	  wait $$types || { echo "Types do not fit: make types says where."; exit 1; }; exit $$tests
 

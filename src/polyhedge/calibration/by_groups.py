@@ -30,7 +30,7 @@ _SAFETY = 2
 """Rows of a group over those that it needs, in expectation: chance then leaves few of them with too few."""
 
 _MOST_KINDS = 100
-"""Kinds of rows whose radii are told: each takes a few milliseconds."""
+"""Kinds of rows whose radii are computed at once: each takes a few milliseconds."""
 
 
 @dataclass(frozen=True)
