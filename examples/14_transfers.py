@@ -67,7 +67,7 @@ fig, ax = plt.subplots(figsize=(7, 3))
 ax.bar(np.arange(60), decisions["with recourse"].z[:60].sum(axis=1), color="#1f6fb2", label="ordered")
 ax.bar(np.arange(60), later["moved"][:60].sum(axis=(1, 2)), color="#c98a3b", label="moved")
 ax.set(xlabel="day of the test", ylabel="loaves in six shops")
-ax.legend(frameon=False)
+ax.legend(frameon=False, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
 fig.tight_layout()
 plt.show()
 

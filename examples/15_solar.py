@@ -65,7 +65,7 @@ ax.bar(hours, now["sold"].mean(axis=0), color="#1f6fb2", label="sold ahead")
 ax.bar(hours, later["empty"].mean(axis=0), color="#c98a3b", width=0.3, label="from the battery")
 ax.bar(hours, -later["charge"].mean(axis=0), color="#888888", width=0.3, label="into the battery")
 ax.set(xlabel="hour (UTC)", ylabel="MWh")
-ax.legend(frameon=False)
+ax.legend(frameon=False, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0))
 fig.tight_layout()
 plt.show()
 
