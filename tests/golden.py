@@ -24,8 +24,9 @@ from typer.testing import CliRunner
 import polyhedge as ph
 from polyhedge.app import cli
 from polyhedge.calibration import ByCategory, Online, Recent, ThisModel, Weighted
-from polyhedge.learners import CCG, Descent, MinVolume, OneSidedBox, PcaBox, Pinball, RotatedBoxGrid, Scenario
+from polyhedge.learners import CCG, Descent, OneSidedBox, PcaBox, Pinball, Scenario
 from polyhedge_study.cases import make_case
+from polyhedge_study.learners.boxes import MinVolume, RotatedBoxGrid
 from polyhedge_study.tasks import energy_task, synthetic_task
 
 GOLDEN = Path(__file__).with_suffix(".json")

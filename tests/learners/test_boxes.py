@@ -11,15 +11,9 @@ import polyhedge as ph
 import shared
 from polyhedge.learners import Learner, Samples
 from polyhedge.learners.one_sided_box import OneSidedBox, harmful_sides
-from polyhedge.learners.paper.boxes import (
-    MinVolume,
-    PcaBox,
-    RotatedBoxGrid,
-    at_learning_radius,
-    box_volume,
-    rotated_boxes,
-)
+from polyhedge.learners.paper.boxes import PcaBox, at_learning_radius
 from polyhedge.solvers.program import Status
+from polyhedge_study.learners.boxes import MinVolume, RotatedBoxGrid, box_volume, rotated_boxes
 
 LEARNERS = [
     PcaBox(),

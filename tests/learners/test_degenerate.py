@@ -7,23 +7,12 @@ import numpy as np
 import pytest
 
 import polyhedge as ph
-from polyhedge.learners import (
-    CCG,
-    MIQCP,
-    Auto,
-    Certified,
-    Descent,
-    MinVolume,
-    OneSidedBox,
-    PcaBox,
-    Pinball,
-    RotatedBoxGrid,
-    Samples,
-    Scenario,
-)
+from polyhedge.learners import CCG, Auto, Certified, Descent, OneSidedBox, PcaBox, Pinball, Samples, Scenario
 from polyhedge.learners.samples import standard_deviations
 from polyhedge.problems import NoSolutionError
 from polyhedge.robust import decide
+from polyhedge_study.learners.boxes import MinVolume, RotatedBoxGrid
+from polyhedge_study.learners.miqcp import MIQCP
 from shared import simplex
 
 N, ALPHA, RANK = 20, 0.2, 17

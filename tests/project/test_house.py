@@ -135,7 +135,7 @@ BUDGETS = {
     "problems": 4775,  # 3900 is the aim
     "sets": 1175,
     "robust": 3470,  # 3500 is the aim
-    "learners": 4345,  # 4600 is the aim
+    "learners": 3865,
     "planning": 4070,  # 3000 is the aim
     "regions": 1030,  # 900 is the aim
     "calibration": 1825,  # 1900 is the aim
@@ -145,7 +145,7 @@ BUDGETS = {
     "app": 3760,  # 3800 is the aim
     "distributed": 545,  # 600 is the aim
     "integrations": 130,
-    "solvers": 2265,  # 2100 is the aim
+    "solvers": 2000,
     "_support": 1130,  # 900 is the aim
 }
 """Lines of each package, "" being the modules at the top level: new code finds its room, or makes room."""

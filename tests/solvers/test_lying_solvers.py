@@ -30,9 +30,10 @@ from polyhedge.robust.counterpart import Counterpart
 from polyhedge.robust.engine.batch import batch_engine
 from polyhedge.robust.engine.parametric import ContextSolver
 from polyhedge.sets import Ball, Box, Ellipsoid, Polyhedron
-from polyhedge.solvers import bilinear, conic
+from polyhedge.solvers import conic
 from polyhedge.solvers.program import Cone, ConicProgram, Scaling, Solution, Status
 from polyhedge.solvers.verify import Verifier, in_dual_cone, nothing_known, outside
+from polyhedge_study.learners import bilinear
 
 OPTIMAL = highspy.HighsModelStatus.kOptimal
 

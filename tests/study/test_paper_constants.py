@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from polyhedge.data import load_energy_efficiency
-from polyhedge.learners import MIQCP, Samples
+from polyhedge.learners import Samples
 from polyhedge_study import make_task, synthetic_task
 from polyhedge_study.baselines.pcp import N_ANCHORS, N_DROPPED
 from polyhedge_study.baselines.picnn_network import Contacts, initial_parameters, make_step
 from polyhedge_study.commands import reproduce
+from polyhedge_study.learners.miqcp import MIQCP
 from polyhedge_study.methods import METHODS
 from polyhedge_study.paper import paper_table1
 from polyhedge_study.scaling_methods import ScalingSettings

@@ -10,13 +10,8 @@ if TYPE_CHECKING:
     from polyhedge.learners.exact.bound import CertifiedBound as CertifiedBound
     from polyhedge.learners.exact.scenario import Scenario as Scenario, lower_bound as lower_bound
     from polyhedge.learners.one_sided_box import OneSidedBox as OneSidedBox
-    from polyhedge.learners.paper.boxes import (
-        MinVolume as MinVolume,
-        PcaBox as PcaBox,
-        RotatedBoxGrid as RotatedBoxGrid,
-    )
+    from polyhedge.learners.paper.boxes import PcaBox as PcaBox
     from polyhedge.learners.paper.ccg import CCG as CCG
-    from polyhedge.learners.paper.miqcp import MIQCP as MIQCP
     from polyhedge.learners.paper.pinball import Pinball as Pinball
     from polyhedge.learners.samples import (
         Learner as Learner,

@@ -30,8 +30,7 @@ class Solver:
     backend : str
         What solves mixed-integer programs of decisions: "auto" for HiGHS; "scip" (``pip install 'polyhedge[exact]'``),
         "gurobi" (``pip install gurobipy``), or another one that CVXPY reaches: "copt", "mosek", "glpk_mi", "cbc",
-        "cplex" or "xpress". Learners keep HiGHS for searches with limits of their own, and `learners.MIQCP` keeps
-        SCIP.
+        "cplex" or "xpress". Learners keep HiGHS for searches with limits of their own.
     time_limit : float or None
         Seconds for each program that HiGHS or Clarabel solve. A back-end takes its own, in `options`. With a limit,
         decisions depend on the clock.

@@ -25,11 +25,9 @@ from polyhedge.learners import (
     Descent,
     Learner,
     LearnResult,
-    MinVolume,
     OneSidedBox,
     PcaBox,
     Pinball,
-    RotatedBoxGrid,
     Samples,
     Scenario,
     Spread,
@@ -53,6 +51,7 @@ from polyhedge_study.baselines import (
 )
 from polyhedge_study.hull_volume import hull_volume_of_shape
 from polyhedge_study.inside import Array
+from polyhedge_study.learners.boxes import MinVolume, RotatedBoxGrid
 from polyhedge_study.measure import Measured, measure_decisions, measure_set
 from polyhedge_study.tasks import Task
 

@@ -20,12 +20,13 @@ import numpy as np
 from sklearn.base import clone
 
 from polyhedge.calibration import conformal_radius
-from polyhedge.learners import MIQCP, LearnResult, Samples
+from polyhedge.learners import LearnResult, Samples
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust import decide, decide_knowing
 from polyhedge_study.experiment import Experiment
 from polyhedge_study.inside import Array
 from polyhedge_study.jobs import Progress
+from polyhedge_study.learners.miqcp import MIQCP
 from polyhedge_study.machine import environment
 from polyhedge_study.scaling_methods import METHODS, MODES, Method, ScalingSettings
 from polyhedge_study.scaling_rows import ScalingJob, ScalingRow

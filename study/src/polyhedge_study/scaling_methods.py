@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from polyhedge.learners import CCG, MIQCP, Descent, Learner, Pinball, Scenario
-from polyhedge.solvers.bilinear import check_installed
+from polyhedge.learners import CCG, Descent, Learner, Pinball, Scenario
 from polyhedge_study.inside import check_count
+from polyhedge_study.learners.bilinear import check_installed
+from polyhedge_study.learners.miqcp import MIQCP
 
 __all__ = ["METHODS", "MODES", "Method", "ScalingSettings"]
 

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from polyhedge.learners import Auto, Descent, Learner, OneSidedBox, Pinball, RotatedBoxGrid, Scenario
+from polyhedge.learners import Auto, Descent, Learner, OneSidedBox, Pinball, Scenario
 from polyhedge_study.experiment import Experiment
 from polyhedge_study.inside import check_count
 from polyhedge_study.jobs import Progress, Workers
+from polyhedge_study.learners.boxes import RotatedBoxGrid
 from polyhedge_study.measure import Measured
 from polyhedge_study.methods import METHODS, learned
 from polyhedge_study.study import nothing, plain

@@ -40,9 +40,6 @@ LEARNERS = {
     "scenario": "Scenario",
     "pinball": "Pinball",
     "ccg": "CCG",
-    "miqcp": "MIQCP",
-    "grid": "RotatedBoxGrid",
-    "min-volume": "MinVolume",
     "pca-box": "PcaBox",
 }
 """Names of learners on the command line, and their classes in `polyhedge.learners`."""

@@ -1,1 +1,1 @@
-"""The paper's learners: Corollary 1 (`miqcp`), Algorithm 1 (`ccg`), Algorithm 2 (`pinball`), its boxes (`boxes`)."""
+"""The paper's learners: Algorithm 1 (`ccg`), Algorithm 2 (`pinball`), an ablation (`boxes`)."""

@@ -250,7 +250,7 @@ class Master:
                 M = float(self.excess[j])
                 for values, known in zip(slope, constant, strict=True):
                     rows.at_most([*columns, levels[i], t[j]], [*values, -1.0, M], M - known)
-        program = rows.conic()
+        program = rows.program()
         n_rows = len(program.b)
         solution = solve(program, time_limit=budget.seconds, max_nodes=budget.affords(n_rows))
         budget.spend(n_rows, times=1 + solution.n_nodes)

@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from polyhedge.calibration import conformal_rank
-from polyhedge.learners import MIQCP, Auto, Descent, Learner, OneSidedBox, Samples, Scenario
+from polyhedge.learners import Auto, Descent, Learner, OneSidedBox, Samples, Scenario
 from polyhedge.problems import DecisionProblem
 from polyhedge.sets import Polyhedron
 from polyhedge_study.inside import Array
+from polyhedge_study.learners.miqcp import MIQCP
 from polyhedge_study.speed.cases import ALPHA
 from polyhedge_study.speed.growth import GrowthPoint
 from polyhedge_study.tasks import synthetic_task

@@ -27,8 +27,8 @@ import numpy as np
 import scipy.sparse as sp
 
 if TYPE_CHECKING:
-    from polyhedge._support.validation import Array, Indices
     from polyhedge.solvers.program import Status
+    from polyhedge_study.inside import Array, Indices
 
 GRACE = 10.0
 """Seconds after the time limit before a child that has not answered is ended."""

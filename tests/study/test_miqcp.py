@@ -15,11 +15,11 @@ import pytest
 import polyhedge as ph
 import shared
 from polyhedge.learners import Samples
-from polyhedge.learners.paper.miqcp import MIQCP, _Model
 from polyhedge.learners.paper.model import excess_over_selected
 from polyhedge.learners.starts import axis_box, one_sided
-from polyhedge.solvers import bilinear
 from polyhedge.solvers.program import Status
+from polyhedge_study.learners import bilinear
+from polyhedge_study.learners.miqcp import MIQCP, _Model
 from shared import brute_force, check_evidence
 
 PROBLEMS = {

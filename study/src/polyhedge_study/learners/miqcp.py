@@ -13,29 +13,30 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+import scipy.sparse as sp
 
-from polyhedge._support.validation import Array
+from polyhedge.learners import Learner, LearnResult, Samples
 from polyhedge.learners.exact.bound import below
 from polyhedge.learners.paper.model import (
-    CentredResiduals,
     Contexts,
     ModelRows,
-    add_set,
     bounded_directions,
+    conic,
     excess_over_selected,
     for_contexts,
-    solve_with_fixed,
 )
-from polyhedge.learners.samples import Learner, LearnResult, Samples, standardised
+from polyhedge.learners.samples import standard_deviations, standardised
 from polyhedge.learners.starts import axis_box, check_n_facets, closed, one_sided, without_noise
 from polyhedge.problems import DecisionProblem, Pieces
 from polyhedge.robust import decide
 from polyhedge.sets import Polyhedron
-from polyhedge.solvers.bilinear import check_installed, solve_bilinear
 from polyhedge.solvers.program import Solution, Status
+from polyhedge.solvers.solve import solve
+from polyhedge_study.inside import Array, Indices
+from polyhedge_study.learners.bilinear import BilinearProgram, check_installed, solve_bilinear
 
 logger = logging.getLogger(__name__)
 
@@ -202,13 +203,13 @@ class _Model:
         self.has_free_facets = settings.normalisation == "multipliers"
         largest = settings.multiplier_bound * (reach or 1.0)
         self.largest_multiplier = 1.0 if self.has_free_facets else largest
-        self.rows = ModelRows()
+        self.rows = BilinearRows()
         self.set = add_set(
             self.rows, self.standard, samples.rank, self.K, largest=largest if self.has_free_facets else None
         )
         for center in samples.centers:
             self._add_context(center + self.middle, settings.aggregated_rows)
-        self.program = self.rows.program()
+        self.program = self.rows.bilinear()
 
     def _add_context(self, center: Array, aggregated: bool) -> None:
         rows, pieces, feasible = self.rows, self.pieces, self.samples.problem.feasible
@@ -275,3 +276,88 @@ class _Model:
             s[(W[np.arange(self.K), largest] < 0).astype(int), np.arange(self.K), largest] = 1.0
         columns = np.concatenate([self.set.W.ravel(), self.set.q, self.set.t, self.set.s.ravel()])
         return solve_with_fixed(self.program, columns, np.concatenate([W.ravel(), q, inside, s.ravel()]))
+
+
+class BilinearRows(ModelRows):
+    """Rows that may hold products of two columns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.products: list[tuple[int, int, int]] = []
+
+    def multiply(self, row: int, first: Indices, second: Indices) -> None:
+        """Add products of matching columns to a row."""
+        self.products += [(row, int(i), int(j)) for i, j in zip(first, second, strict=True)]
+
+    def bilinear(self) -> BilinearProgram:
+        """Columns, rows and products as arrays."""
+        products = np.array(self.products, dtype=np.int64).reshape(-1, 3)
+        return BilinearProgram(**self.arrays(), products=products, product_values=np.ones(len(self.products)))
+
+
+class CentredResiduals(NamedTuple):
+    """Residuals (n, d) of mean 0 and spread 1 along each axis; `middle` and `scale` (d,) lead back."""
+
+    residuals: Array
+    middle: Array
+    scale: Array
+
+    @classmethod
+    def of(cls, residuals: Array) -> Self:
+        """Shift and scale each axis, so that bounds and big-M constants do not depend on the units of the data."""
+        middle, scale = residuals.mean(axis=0), standard_deviations(residuals)
+        return cls((residuals - middle) / scale, middle, scale)
+
+
+@dataclass(frozen=True)
+class SetColumns:
+    """Columns of the set: W (K, d), q = r1 - b (K,), t (n,), s (2, K, d): which entry of W is +1 or -1, or empty."""
+
+    W: Indices
+    q: Indices
+    t: Indices
+    s: Indices
+
+
+def add_set(rows: BilinearRows, residuals: Array, rank: int, n_facets: int, largest: float | None = None) -> SetColumns:
+    """Lemma 1 and Lemma 2: K facets that cover `rank` residuals.
+
+    Facets are normalised by binaries s, or, where `largest` is given, have free entries up to it.
+    """
+    n, d = residuals.shape
+    size = np.abs(residuals).sum(axis=1)
+    bound = 1.0 if largest is None else largest
+    nearest = bound * float(np.partition(size, n - rank)[n - rank])
+    W = rows.columns(n_facets * d, -bound, bound).reshape(n_facets, d)
+    q = rows.columns(n_facets, -nearest, bound * float(size.max()))
+    t = rows.columns(n, 0.0, 1.0, integer=True)
+    n_signs = 2 if largest is None else 0
+    s = rows.columns(n_signs * n_facets * d, 0.0, 1.0, integer=True).reshape(n_signs, n_facets, d)
+    M = bound * excess_over_selected(residuals, -np.ones((1, d)), np.ones((1, d)), rank)
+    for k in range(n_facets):
+        for residual, t_j, m in zip(residuals, t, M, strict=True):
+            rows.at_most([*W[k], q[k], t_j], [*residual, -1.0, m], m)
+        if largest is not None:
+            continue
+        rows.equal(s[:, k].ravel(), np.ones(2 * d), 1.0)
+        for j in range(d):
+            rows.at_most([W[k, j], s[0, k, j]], [-1.0, 2.0], 1.0)
+            rows.at_most([W[k, j], s[1, k, j]], [1.0, 2.0], 1.0)
+        if k:
+            rows.at_most([W[k, 0], W[k - 1, 0]], [1.0, -1.0], 0.0)
+    rows.at_most(t, -np.ones(n), -float(rank))
+    return SetColumns(W, q, t, s)
+
+
+def solve_with_fixed(program: BilinearProgram, columns: Indices, values: Array) -> Solution:
+    """Solve the convex program that is left when one factor of every product is fixed."""
+    n, m = len(program.c), len(program.row_lower)
+    x = np.zeros(n)
+    x[columns] = values
+    row, fixed, free = program.products.T
+    products = sp.csr_array((program.product_values * x[fixed], (row, free)), shape=(m, n))
+    lower, upper = program.lower.copy(), program.upper.copy()
+    lower[columns], upper[columns] = values, values
+    rows, free_integers = (program.row_lower, program.row_upper), np.setdiff1d(program.integer, columns)
+    rest: dict[str, Any] = {"P": program.P, "offset": program.offset, "integer": free_integers}
+    return solve(conic(program.c, program.A + products, *rows, lower, upper, **rest))

@@ -1,0 +1,1 @@
+"""Learners that only the study needs: Corollary 1 (`miqcp`) and grids of rotated boxes (`boxes`)."""
