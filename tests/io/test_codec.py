@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -196,6 +200,16 @@ def test_a_name_belongs_to_one_class() -> None:
         stored("test square")(Unregistered)
     with pytest.raises(TypeError, match="frozen"):
         stored("test thawed")(dataclass(type("Thawed", (), {})))
+
+
+def test_a_process_that_has_imported_little_finds_every_class_of_the_library_by_its_name() -> None:
+    """Most modules are imported when they are first used, and a model file may be the first to use one."""
+    sources = (path.read_text(encoding="utf-8") for path in Path(ph.__file__).parent.rglob("*.py"))
+    names = sorted({name for source in sources for name in re.findall(r'^@stored\(\s*"([^"]+)"', source, re.MULTILINE)})
+    code = f"from polyhedge._support.stored import stored_class_named as s; print([n for n in {names} if s(n) is None])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert len(names) > 50
+    assert done.stdout.strip() == "[]", done.stderr
 
 
 def test_every_registered_class_says_what_its_fields_hold() -> None:

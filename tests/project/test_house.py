@@ -140,13 +140,13 @@ BUDGETS = {
     "regions": 1030,  # 900 is the aim
     "calibration": 1825,  # 1900 is the aim
     "monitoring": 1330,
-    "io": 1445,  # 1500 is the aim
+    "io": 1439,  # 1500 is the aim
     "plots": 1055,  # 1000 is the aim
     "app": 3760,  # 3800 is the aim
     "distributed": 545,  # 600 is the aim
     "integrations": 130,
     "solvers": 2000,
-    "_support": 1130,  # 900 is the aim
+    "_support": 1136,  # 900 is the aim
 }
 """Lines of each package, "" being the modules at the top level: new code finds its room, or makes room."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
+from importlib import import_module
+from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 _Class = TypeVar("_Class", bound=type[Any])
@@ -84,5 +86,10 @@ def stored_class(cls: type[Any]) -> StoredClass | None:
 
 
 def stored_class_named(name: str) -> StoredClass | None:
-    """The class that files know by this name; None for an unknown one."""
+    """The class that files know by this name, whose module is imported now if it is one of ours; None if unknown."""
+    if name not in _BY_NAME:
+        package = Path(__file__).parents[1]
+        for path in sorted(package.rglob("*.py")):
+            if f'@stored("{name}"' in path.read_text(encoding="utf-8"):
+                import_module(".".join(path.relative_to(package.parent).with_suffix("").parts))
     return _BY_NAME.get(name)
