@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -506,6 +506,7 @@ def scores_of(family: RegionFamily, rows: Rows, block: int = 262_144, *, of_prom
 # The model in words
 
 
+@cache
 def held_in_words(alpha: float) -> str:
     """How often a promise at this level holds, such as "held in 9 of 10"."""
     share = 1 - Fraction(str(alpha))

@@ -131,12 +131,12 @@ def test_no_module_is_longer_than_a_reader_keeps_in_mind() -> None:
 BUDGETS = {
     "": 3715,  # 2900 is the aim
     "data": 875,  # 900 is the aim
-    "predictors": 1575,  # 1000 is the aim
+    "predictors": 1586,  # 1000 is the aim
     "problems": 4775,  # 3900 is the aim
     "sets": 1175,
     "robust": 3470,  # 3500 is the aim
     "learners": 3865,
-    "planning": 4070,  # 3000 is the aim
+    "planning": 4060,  # 3000 is the aim
     "regions": 1030,  # 900 is the aim
     "calibration": 1825,  # 1900 is the aim
     "monitoring": 1330,

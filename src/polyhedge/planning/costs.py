@@ -173,6 +173,11 @@ class PlanningProblem:
         own = self.problem.structure.own_cost if self.has_maxima else None
         return None if own is None else (own.offset + 0.5 * float(own.l @ own.D @ own.l), own.slope, own.hessian)
 
+    @cached_property
+    def _over(self) -> dict[str, tuple[Array, JointCost]]:
+        """The last points, and the joint cost over them."""
+        return {}
+
     def alone(self, z: Array, values: Array) -> Array:
         """g_0 (N,) of decisions (N, p), the part of their cost that no outcome enters; NaN without a decision."""
         if self._quadratic is not None:
@@ -202,8 +207,10 @@ class PlanningProblem:
         do not count; where none is left, there is no planned cost.
         """
         if self.has_maxima:
-            cost = JointCost(self.joint, padded(points, values.shape[1]))
-            quantile, mean = cost.quantile(z, np.hstack([centers, values]), scales, level)
+            over = self._over.get("")
+            if over is None or over[0] is not points:
+                over = self._over[""] = points, JointCost(self.joint, padded(points, values.shape[1]))
+            quantile, mean = over[1].quantile(z, np.hstack([centers, values]), scales, level)
             alone = self.alone(z, values)
             return quantile + alone, mean + alone
         quantile, mean = np.full(len(z), np.nan), np.full(len(z), np.nan)

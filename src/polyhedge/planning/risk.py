@@ -149,25 +149,23 @@ class JointCost:
         ends = 1 + np.cumsum([0, *(len(group) for group in self.total.groups)])
         return [range(0, 1), *(range(a, b) for a, b in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True))]
 
-    def sides(self, z: Array, centers: Array) -> tuple[Array, Array]:
-        """Slopes v (N, P, d) and heights w (N, P) of the pieces."""
+    def sides(self, z: Array, centers: Array, scales: Array) -> Array:
+        """Slopes s v and heights w of the pieces (N, P, d + 1)."""
         rows = self.matrices[:, 0] + np.tensordot(z, self.matrices[:, 1:], (1, 1))
         v = rows[:, :, 1:]
-        return v, rows[:, :, 0] + np.einsum("npd,nd->np", v, centers)
+        w = rows[:, :, 0] + np.einsum("npd,nd->np", v, centers)
+        return np.concatenate([v * scales[:, None, None], w[:, :, None]], axis=2)
 
     def samples(self, z: Array, centers: Array, scales: Array) -> Array:
         """Costs (N, n) of decisions z (N, p) at centers + scales * points."""
-        v, w = self.sides(z, centers)
-        v, costs = v * scales[:, None, None], np.zeros((len(z), len(self.points)))
-        for group in self.groups:
-            if len(group) == 1 and group[0] not in self._is_there:
-                continue
-            high = self._piece(v, w, group[0])
-            for piece in group[1:]:
-                other = self._piece(v, w, piece)
-                high = np.maximum(high, other, out=other if other.shape == costs.shape else None)
-            costs += high
-        return costs
+        sides = self.sides(z, centers, scales)
+        # The first pieces of all maxima together, and by how much others exceed the first of theirs.
+        costs = sides[:, [group[0] for group in self.groups]].sum(axis=1) @ self._by_outcome
+        for first, *others in self.groups:
+            if others:
+                above = reduce(np.maximum, [(sides[:, k] - sides[:, first]) @ self._by_outcome for k in others])
+                costs += np.maximum(above, 0.0, out=above)
+        return np.asarray(costs)
 
     def _same(self, z: Array, centers: Array, scales: Array, deviation: Array) -> Array:
         """Differences of costs at each row (N,) that rounding can explain, where costs differ by a `deviation` (N,)."""
@@ -182,27 +180,20 @@ class JointCost:
         """The largest sizes of the pieces' entries (1 + p, 1 + d) and of the points' outcomes (d,)."""
         return np.abs(self.matrices).max(axis=0), np.abs(self.points).max(axis=0)
 
-    def _piece(self, v: Array, w: Array, piece: int) -> Array:
+    def _piece(self, sides: Array, piece: int) -> Array:
         """A piece at each row and point (N, n), or (N, 1) if it is the same at all points."""
-        if not self.matrices[piece, :, 1:].any():
-            return w[:, [piece]]
-        side = v[:, piece] @ self._by_outcome
-        side += w[:, [piece]]
-        return np.asarray(side)
+        is_varied = self.matrices[piece, :, 1:].any()
+        return np.asarray(sides[:, piece] @ self._by_outcome if is_varied else sides[:, piece, -1:])
 
     @cached_property
     def _by_outcome(self) -> Array:
-        """The points (d, n), outcome by outcome."""
-        return np.ascontiguousarray(self.points.T)
-
-    @property
-    def rows_of_block(self) -> int:
-        """How many rows are worked on together."""
-        return max(_BLOCK // len(self.points), 1)
+        """The points (d + 1, n), outcome by outcome, and ones."""
+        return np.vstack([self.points.T, np.ones(len(self.points))])
 
     def blocks(self, n_rows: int) -> list[slice]:
         """Rows that are worked on together."""
-        return [slice(k, k + self.rows_of_block) for k in range(0, n_rows, self.rows_of_block)]
+        step = max(_BLOCK // len(self.points), 1)
+        return [slice(k, k + step) for k in range(0, n_rows, step)]
 
     def quantile(self, z: Array, centers: Array, scales: Array, level: float) -> tuple[Array, Array]:
         """The quantile of this level (N,) of the costs of each row, an order statistic, and their mean (N,).
@@ -214,9 +205,9 @@ class JointCost:
             return self._quantile(z, centers, scales, level)
         first, own = _distinct(z)
         nowhere, evenly = np.zeros((len(first), centers.shape[1])), np.ones(len(first))
-        v, w = self.sides(z[first], nowhere)
+        v, w = np.split(self.sides(z[first], nowhere, evenly)[:, 0], [-1], axis=1)
         quantile, mean = self._quantile(z[first], nowhere, evenly, level)
-        heights = w[own, 0] + (v[own, 0] * centers).sum(axis=1)
+        heights = w[own, 0] + (v[own] * centers).sum(axis=1)
         return heights + scales * (quantile - w[:, 0])[own], heights + scales * (mean - w[:, 0])[own]
 
     def _quantile(self, z: Array, centers: Array, scales: Array, level: float) -> tuple[Array, Array]:
@@ -245,10 +236,9 @@ class JointCost:
         return terms, np.concatenate([deviation for _, deviation in parts])
 
     def _cuts(self, z: Array, centers: Array, scales: Array, risk: Risk) -> tuple[list[tuple[Array, Cuts]], Array]:
-        v, w = self.sides(z, centers)
-        v = v * scales[:, None, None]
+        sides = self.sides(z, centers, scales)
         # All pieces are kept: their sum says which differences are none, and only then is known which are on top.
-        pieces = [[self._piece(v, w, piece) for piece in group] for group in self.groups]
+        pieces = [[self._piece(sides, piece) for piece in group] for group in self.groups]
         highs = [reduce(np.maximum, own) for own in pieces]
         costs = np.zeros((len(z), len(self.points)))
         for high in highs:
@@ -276,18 +266,13 @@ class JointCost:
         for term in terms:
             group, arg = self.groups[term], tops[term]
             for k, piece in enumerate(group):
-                if piece not in self._is_there:
+                if not self.matrices[piece].any():
                     continue
                 # A group of one is always there, and rounding must not make its cuts differ.
                 share = weights if len(group) == 1 else weights * (arg == k)
                 W[:, piece] = 1.0 if len(group) == 1 else share.sum(axis=1)
                 V[:, piece] = share @ self.points
         return W, V
-
-    @cached_property
-    def _is_there(self) -> set[int]:
-        """Pieces that are not always 0."""
-        return {k for k, M in enumerate(self.matrices) if M.any()}
 
     def _cut(self, pieces: range, W: Array, V: Array, term: int) -> Cuts:
         """The cut of these pieces: each counts at the points at which it is the largest."""

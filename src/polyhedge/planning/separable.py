@@ -107,15 +107,17 @@ class Tables:
         within = ~np.array(cost.is_equation) & (free @ cost.row <= cost.limit)
         if not cost.row.any() or within.all():
             return free
+        rows = np.flatnonzero(~within)
+        centers, scales = centers[rows], scales[rows]
         if cost.is_integer:
-            z = self._filled(*self._halved(centers, scales))
-        else:
-            more, less = self._stepped(centers, scales, free)
-            above, below = more @ cost.row, less @ cost.row
-            with np.errstate(divide="ignore", invalid="ignore"):
-                share = np.clip((cost.limit - below) / (above - below), 0.0, 1.0)
-            z = less + np.where(above > below, share, 0.0)[:, None] * (more - less)
-        return np.where(within[:, None], free, z)
+            free[rows] = self._filled(*self._halved(centers, scales))
+            return free
+        more, less = self._stepped(centers, scales, free[rows])
+        above, below = more @ cost.row, less @ cost.row
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = np.clip((cost.limit - below) / (above - below), 0.0, 1.0)
+        free[rows] = less + np.where(above > below, share, 0.0)[:, None] * (more - less)
+        return free
 
     @cached_property
     def _steps(self) -> Array:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -286,15 +286,16 @@ def _are_numbers(X: Any) -> bool:
 
 def as_table(X: Any, known: Sequence[str] = ()) -> Table:
     """The frame with names as texts; `known` are the columns that a model was fitted with."""
-    if names_of(X) is None or not hasattr(X, "select_dtypes"):
+    is_frame = hasattr(X, "select_dtypes")
+    if is_frame and X.columns.is_unique and len(X.columns) and all(isinstance(name, str) for name in X.columns):
+        return Table(X, "X")
+    if names_of(X) is None or not is_frame:
         frame = "pd.DataFrame([X])" if np.ndim(X) == 1 else "pd.DataFrame(X)"
         named = f"{frame[:-1]}, columns=[{', '.join(map(repr, known))}])" if known else f'{frame}.add_prefix("x")'
         raise ValueError(
             f"Raw rows must come as a data frame whose columns have texts for names, got {type(X).__name__}. "
             f"Make one: {named}."
         )
-    if X.columns.is_unique and all(isinstance(name, str) for name in X.columns):
-        return Table(X, "X")
     frame = X.set_axis([str(name) for name in X.columns], axis=1)  # of several levels, too
     twice = sorted({repr(name) for name in frame.columns[frame.columns.duplicated()]})
     if twice:
@@ -321,7 +322,7 @@ class ReadColumns:
 
 def features_of(table: Table, schema: Schema) -> tuple[ReadColumns, Labels, Labels]:
     """The features of a table; texts (n,) why a row cannot be used and what is odd about it, empty where nothing is."""
-    there = set(table.frame.columns)
+    there = table.frame.columns
     absent = [column.source or column.name for column in schema.features if column.name not in there]
     table.check_columns(list(dict.fromkeys(absent)))
     reasons, notes = (np.full(len(table), "", dtype=object) for _ in range(2))
@@ -455,7 +456,7 @@ def text_of(column: Any) -> Any:
         return str(int(value)) if is_whole else str(value).strip()
 
     labels = np.empty(len(column), dtype=object)
-    labels[:] = [label(value) for value in column.tolist()]
+    labels[:] = [value.strip() if type(value) is str else label(value) for value in column.tolist()]
     return labels
 
 
@@ -614,12 +615,22 @@ class Encoding:
         values = numbers_in(features, self.numbers)
         is_missing = np.isnan(values)
         filled = np.hstack([np.where(is_missing, self.fill, values), is_missing[:, self.indicated]])
-        parts = [(filled - self.mean) / self.scale]
+        k, n_columns = len(self.mean), len(self.mean) + sum(map(len, self.levels)) + sum(self.has_others)
+        matrix, rows = np.zeros((len(values), n_columns + 1)), np.arange(len(values))
+        matrix[:, :k] = (filled - self.mean) / self.scale
+        for name, columns, other in self._columns:
+            matrix[rows, [columns.get(value, other) for value in features[name].tolist()]] = 1.0
+        return matrix[:, :-1]
+
+    @cached_property
+    def _columns(self) -> list[tuple[str, dict[str, int], int]]:
+        """For each category the column of each level, and that of other levels: the last, if they have none."""
+        columns, k = [], len(self.mean)
         for name, levels, has_others in zip(self.categories, self.levels, self.has_others, strict=True):
-            place = {level: k for k, level in enumerate(levels)}
-            codes = [place.get(value, len(levels)) for value in features[name].tolist()]
-            parts.append(np.eye(len(levels) + 1)[codes, : len(levels) + has_others])
-        return np.hstack(parts)
+            own = {level: k + i for i, level in enumerate(levels)}
+            k += len(levels) + has_others
+            columns.append((name, own, k - 1 if has_others else -1))
+        return columns
 
 
 def numbers_in(frame: Any, names: Sequence[str]) -> Array:

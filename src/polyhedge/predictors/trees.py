@@ -58,12 +58,8 @@ class Trees:
         linked = np.concatenate([own[: self.n_trees], self.child[inner], self.child[inner] + 1])
         if (self.child[inner] < own[inner]).any() or not np.array_equal(np.sort(linked), own):
             raise ValueError("Every node of trees must be a root, or the child of one node that stands before it.")
-        level = own[: self.n_trees]
-        for _ in range(_DEEPEST):
-            if not len(level := level[inner[level]]):
-                return
-            level = np.concatenate([self.child[level], self.child[level] + 1])
-        raise ValueError(f"Trees must be at most {_DEEPEST} nodes deep.")
+        if self._depth > _DEEPEST:
+            raise ValueError(f"Trees must be at most {_DEEPEST} nodes deep.")
 
     @property
     def n_features(self) -> int:
@@ -81,10 +77,18 @@ class Trees:
         """The leaf (n_trees, N) in which each row ends in each tree; all pairs take a step together."""
         flat, (n, p) = np.ascontiguousarray(matrix, dtype=np.float64).ravel(), matrix.shape
         node, start = np.repeat(np.arange(self.n_trees), n), np.tile(np.arange(0, n * p, p), self.n_trees)
-        before = np.full_like(node, -1)
-        while (node != before).any():
-            before, node = node, self.child[node] + (flat[start + self.feature[node]] > self._limit[node])
+        for _ in range(self._depth):
+            is_right = flat.take(start + self.feature.take(node)) > self._limit.take(node)
+            node = self.child.take(node) + is_right
         return node.reshape(self.n_trees, n)
+
+    @cached_property
+    def _depth(self) -> int:
+        """Steps from a root to the deepest leaf."""
+        level, depth = np.arange(self.n_trees), 0
+        while depth <= _DEEPEST and len(level := level[~self._is_leaf[level]]):
+            level, depth = np.concatenate([self.child[level], self.child[level] + 1]), depth + 1
+        return depth
 
     @cached_property
     def _is_leaf(self) -> Mask:
