@@ -85,12 +85,14 @@ def test_decisions_for_each_outcome_are_called_like_the_columns_of_outcomes(make
     assert make().labelled(outcome_names=outcomes).labelled(outcome_names=["x", "y"]).decision_names[0] == f"{stem}_x"
 
 
-def test_a_bar_is_drawn_where_somebody_looks_and_leaves_nothing_behind():
+def test_a_bar_is_drawn_where_somebody_looks_and_leaves_nothing_behind(monkeypatch):
     logger, screen = logging.getLogger("polyhedge"), io.StringIO()
     before = logger.level, list(logger.handlers)
-    with _bar.progress("deciding", console=Console(file=screen, force_terminal=True)):
-        tell(logger, "deciding", 3, 10)
-        time.sleep(2.3)  # work of less than two seconds has no bar
+    with monkeypatch.context() as patch:
+        patch.setattr("rich.console.Console", lambda stderr: Console(file=screen, force_terminal=True))
+        with _bar.progress("deciding"):
+            tell(logger, "deciding", 3, 10)
+            time.sleep(2.3)  # work of less than two seconds has no bar
     assert "deciding" in screen.getvalue()
     robust = decider().fit(X, Y, progress=True)
     np.testing.assert_array_equal(robust.decide(X, progress=True).cost_bound, decider().fit(X, Y).decide(X).cost_bound)

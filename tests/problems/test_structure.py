@@ -8,7 +8,6 @@ import pytest
 
 import polyhedge as ph
 from polyhedge.learners.objective import ROUTES as GRADIENTS, FacetCosts
-from polyhedge.problems.structure import Kind
 from polyhedge.robust.engine.batch import WORTH_A_POOL
 from polyhedge.robust.routes import ROUTES, ROUTES_KNOWING, Job, dispatch
 
@@ -19,47 +18,49 @@ def written(cost, **kinds) -> ph.DecisionProblem:
 
 
 PROBLEMS = {
-    Kind.SEGMENT: ph.problems.simplex_linear([0.1, 0.0]),
-    Kind.FIXED_DIRECTIONS: ph.problems.simplex_newsvendor(1.0, 2.0, 2),
-    Kind.PIECES: written(lambda z, u: u @ z - cp.sum(z)),
-    Kind.SUM_OF_MAXIMA: ph.problems.newsvendor(1.0, 2.0, 16),
-    Kind.GENERAL: written(lambda z, u: cp.sum_squares(z - u)),
+    "segment": ph.problems.simplex_linear([0.1, 0.0]),
+    "fixed directions": ph.problems.simplex_newsvendor(1.0, 2.0, 2),
+    "pieces": written(lambda z, u: u @ z - cp.sum(z)),
+    "sum of maxima": ph.problems.newsvendor(1.0, 2.0, 16),
+    "general": written(lambda z, u: cp.sum_squares(z - u)),
 }
 
 
 @pytest.mark.parametrize("kind", PROBLEMS)
 def test_a_problem_says_what_it_is_and_says_it_once(kind):
-    problem = PROBLEMS[kind]
-    assert problem.structure.kind is kind
-    assert problem.structure is problem.structure
-    assert problem.structure.has_pieces == (kind not in (Kind.SUM_OF_MAXIMA, Kind.GENERAL))
+    structure = PROBLEMS[kind].structure
+    assert structure is PROBLEMS[kind].structure
+    assert (structure.segment is not None) == (kind == "segment")
+    assert structure.has_fixed_directions == (kind == "fixed directions")
+    assert structure.has_pieces == (kind not in ("sum of maxima", "general"))
+    assert structure.has_maxima == (kind != "general")
 
 
 def test_a_problem_made_from_another_has_a_structure_of_its_own():
     whole = written(lambda z, u: cp.max(u) - cp.sum(z), integer=True)
     assert not whole.structure.is_continuous
-    assert whole.structure.kind is Kind.PIECES
-    assert whole.relaxed().structure.kind is Kind.FIXED_DIRECTIONS
+    assert not whole.structure.has_fixed_directions
+    assert whole.relaxed().structure.has_fixed_directions
     assert whole.labelled(name="other").structure.problem.name == "other"
 
 
 def test_pieces_that_are_not_there_are_an_error_that_says_what_to_use():
     with pytest.raises(ValueError, match=r"affine in the outcome, got one that is convex\. The learner Descent takes"):
-        _ = PROBLEMS[Kind.GENERAL].structure.pieces
+        _ = PROBLEMS["general"].structure.pieces
 
 
-@pytest.mark.parametrize("kind", [Kind.SEGMENT, Kind.FIXED_DIRECTIONS, Kind.PIECES, Kind.GENERAL])
+@pytest.mark.parametrize("kind", ["segment", "fixed directions", "pieces", "general"])
 def test_every_way_that_applies_comes_to_the_same_bound(kind):
     job = Job(PROBLEMS[kind], ph.Box([0.5, 0.3]), 1.0, 1)
     centers = np.array([[0.4, 0.6], [1.0, -0.5]])
     bounds = [way.decide(job, centers).cost_bound for way in ROUTES if way.applies(job, centers)]
-    assert len(bounds) == {Kind.SEGMENT: 3, Kind.GENERAL: 1}.get(kind, 2)
+    assert len(bounds) == {"segment": 3, "general": 1}.get(kind, 2)
     for bound in bounds:
         assert bound == pytest.approx(dispatch(ROUTES, job, centers).cost_bound, abs=1e-6)
 
 
 def test_a_way_that_gives_up_leaves_the_contexts_to_the_next():
-    job = Job(PROBLEMS[Kind.SEGMENT], ph.Ball(2), 1.0, 1)
+    job = Job(PROBLEMS["segment"], ph.Ball(2), 1.0, 1)
     asked = job, np.zeros((1, 2))
     first = next(way for way in ROUTES if way.applies(*asked))
     assert first.name == "along a segment"
@@ -96,8 +97,8 @@ def test_no_radius_or_no_context_needs_no_program():
 
 
 KNOWN = {
-    **{kind: (PROBLEMS[kind], ["as written"]) for kind in (Kind.GENERAL, Kind.SUM_OF_MAXIMA)},
-    **{kind: (PROBLEMS[kind], ["counterpart", "as written"]) for kind in (Kind.SEGMENT, Kind.FIXED_DIRECTIONS)},
+    **{kind: (PROBLEMS[kind], ["as written"]) for kind in ("general", "sum of maxima")},
+    **{kind: (PROBLEMS[kind], ["counterpart", "as written"]) for kind in ("segment", "fixed directions")},
     "affine parameter": (at_price(), ["all values", "value by value"]),
     "other parameter": (at_price(cp.square), ["value by value"]),
 }
@@ -114,7 +115,7 @@ def test_every_way_that_knows_the_outcome_comes_to_the_same_cost(name):
         assert way.decide(*asked)[1] == pytest.approx(dispatch(ROUTES_KNOWING, *asked)[1], abs=1e-6)
 
 
-@pytest.mark.parametrize("kind", [Kind.SEGMENT, Kind.FIXED_DIRECTIONS, Kind.PIECES])
+@pytest.mark.parametrize("kind", ["segment", "fixed directions", "pieces"])
 def test_every_way_to_a_gradient_comes_to_the_same_cost(kind):
     rng = np.random.default_rng(0)
     asked = FacetCosts(PROBLEMS[kind], rng.normal(size=(6, 2)))

@@ -132,10 +132,10 @@ BUDGETS = {
     "": 3715,  # 2900 is the aim
     "data": 875,  # 900 is the aim
     "predictors": 1586,  # 1000 is the aim
-    "problems": 4775,  # 3900 is the aim
-    "sets": 1175,
+    "problems": 4750,  # 3900 is the aim
+    "sets": 1120,
     "robust": 3470,  # 3500 is the aim
-    "learners": 3865,
+    "learners": 3855,
     "planning": 4060,  # 3000 is the aim
     "regions": 1030,  # 900 is the aim
     "calibration": 1825,  # 1900 is the aim

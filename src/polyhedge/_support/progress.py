@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.progress import Progress
 
 
@@ -24,16 +23,16 @@ def tell(logger: logging.Logger, doing: str, done: int, total: int) -> None:
 
 
 @contextmanager
-def progress(doing: str, is_wanted: bool = True, console: Console | None = None) -> Iterator[None]:
+def progress(doing: str, is_wanted: bool = True) -> Iterator[None]:
     """Show what the library logs about its progress as a bar on stderr, or in a notebook.
 
     Nothing is shown where nobody looks: in a file, a pipe, or where it is not wanted.
     """
-    if is_wanted and console is None:
-        from rich import console as rich_console
+    if is_wanted:
+        from rich.console import Console
 
-        console = rich_console.Console(stderr=True)
-    if not is_wanted or console is None or not (console.is_terminal or console.is_jupyter):
+        console = Console(stderr=True)
+    if not is_wanted or not (console.is_terminal or console.is_jupyter):
         yield
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn

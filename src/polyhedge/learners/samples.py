@@ -104,11 +104,6 @@ class Samples:
         """Mean robust cost of {e : W e <= q} and its gradient; see `objective.py`."""
         return self._facet_costs.gradient(W, q, contexts)
 
-    @cached_property
-    def nominal_cost(self) -> float:
-        """Mean cost of deciding as if the predictions were true: the zero of the premium."""
-        return float(np.nanmean(decide_knowing(self.problem, self.centers)[1]))
-
     @property
     def has_closed_form(self) -> bool:
         """Whether all contexts are evaluated at once, without a solver for each."""

@@ -14,7 +14,6 @@ The cost is $g_0(z)$ plus a joint part of decision and outcome. By that part and
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -29,16 +28,6 @@ if TYPE_CHECKING:
     from polyhedge.problems.decision_problem import DecisionProblem
     from polyhedge.problems.lifted import Lifted
     from polyhedge.problems.pieces import Pieces, SumOfMaxima
-
-
-class Kind(StrEnum):
-    """Forms of a problem, the most special first."""
-
-    SEGMENT = "segment"
-    FIXED_DIRECTIONS = "fixed directions"
-    PIECES = "pieces"
-    SUM_OF_MAXIMA = "sum of maxima"
-    GENERAL = "general"
 
 
 @dataclass(frozen=True)
@@ -73,22 +62,11 @@ class Structure:
     Examples
     --------
     >>> from polyhedge.problems import simplex_linear, simplex_newsvendor
-    >>> str(simplex_linear([0.0, 0.0]).structure.kind), str(simplex_newsvendor(1.0, 2.0, 2).structure.kind)
-    ('segment', 'fixed directions')
+    >>> simplex_linear([0.0, 0.0]).structure.segment is None, simplex_newsvendor(1.0, 2.0, 2).structure.segment is None
+    (False, True)
     """
 
     problem: DecisionProblem
-
-    @cached_property
-    def kind(self) -> Kind:
-        """The most special form that the problem has."""
-        if self.segment is not None:
-            return Kind.SEGMENT
-        if self.has_fixed_directions:
-            return Kind.FIXED_DIRECTIONS
-        if self.has_pieces:
-            return Kind.PIECES
-        return Kind.SUM_OF_MAXIMA if self.has_maxima else Kind.GENERAL
 
     @property
     def has_pieces(self) -> bool:

@@ -67,16 +67,6 @@ class Ball(Shape):
             unit = 2.0**d / (math.factorial(d) if self.norm == 1 else 1)
         return Volume(max(radius, 0.0) ** d * unit)
 
-    def sample(self, radius: float, n_samples: int, rng: np.random.Generator) -> Array:
-        """Independent uniform points (n_samples, d) of the ball with a non-negative radius."""
-        shape = (n_samples, self.n_outcomes)
-        if self.norm == np.inf:
-            return self.center + radius * rng.uniform(-1.0, 1.0, shape)
-        # The densities depend on the norm alone, so that normalised draws have no preferred direction.
-        draws = rng.standard_normal(shape) if self.norm == 2 else rng.laplace(size=shape)
-        lengths = np.linalg.norm(draws, ord=self.norm, axis=1, keepdims=True)
-        return self.center + radius * rng.random((n_samples, 1)) ** (1.0 / self.n_outcomes) * draws / lengths
-
     def conic_form(self, radius: float) -> ConicForm:
         r"""A second-order cone (l_2), half-spaces (l_inf), or $-y \le e - c \le y,\ 1^\top y \le r$ (l_1)."""
         d, c = self.n_outcomes, self.center

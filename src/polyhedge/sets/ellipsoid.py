@@ -85,10 +85,6 @@ class Ellipsoid(Shape):
         r"""$\det(L)$ times the volume of the l_2 ball of that radius, exact."""
         return Volume(float(Ball(self.n_outcomes).volume(radius) * np.prod(np.diag(self.L))))
 
-    def sample(self, radius: float, n_samples: int, rng: np.random.Generator) -> Array:
-        """Independent uniform points (n_samples, d) of the ellipsoid with a non-negative radius."""
-        return self.center + Ball(self.n_outcomes).sample(radius, n_samples, rng) @ self.L.T
-
     def from_unit_ball(self, points: Array, radius: float, center: Array) -> Array:
         """Images (n, d), around a prediction, of points of the unit ball."""
         return center + self.center + radius * (points @ self.L.T)

@@ -32,8 +32,7 @@ def vertices(W: Array, h: Array) -> Array:
 def volume(W: Array, h: Array) -> float | None:
     r"""Volume of $W e \le h$: 0 if empty or flat, `inf` if unbounded with interior.
 
-    Up to 4 outcomes it is that of the hull of the vertices, up to 8 Lawrence's sum over the vertices. None for more
-    outcomes, for too many vertices, or if cancellation leaves too few digits.
+    It is that of the hull of the vertices. None for more than 5 outcomes, or for too many vertices.
     """
     body, d = _standardised(W, h), W.shape[1]
     size, W, h = float(np.prod(body.unit)), body.W, body.h
@@ -48,10 +47,9 @@ def volume(W: Array, h: Array) -> float | None:
         return np.inf
     # In the coordinates of the bounding box, thin sets are as well conditioned as fat ones.
     size, W, slack = size * float(np.prod(width)), W * width, h - W @ center
-    if d > 8 or most_vertices(*W.shape) > MAX_VERTICES:
+    if d > 5 or most_vertices(*W.shape) > MAX_VERTICES:
         return None
-    exact = float(ConvexHull(_polar(W, slack)[0]).volume) if d <= 4 else lawrence_volume(W, slack)
-    return None if exact is None else size * exact
+    return size * float(ConvexHull(_polar(W, slack)).volume)
 
 
 def most_vertices(n_facets: int, d: int) -> int:
@@ -132,7 +130,7 @@ def _vertices(body: _Body) -> Array:
             "to list. Use fewer facets."
         )
     center, width = body.bounding_box(center)
-    corners = _polar(W * width, h - W @ center)[0]
+    corners = _polar(W * width, h - W @ center)
     grid = np.round(corners / (SOLVER * max(1e-300, float(np.abs(corners).max()))))
     return center + width * corners[np.unique(grid, axis=0, return_index=True)[1]]
 
@@ -160,31 +158,7 @@ def _interval(W: Array, h: Array) -> tuple[float, float]:
     return float(lower), float(upper)
 
 
-def _polar(W: Array, slack: Array) -> tuple[Array, NDArray[np.int32]]:
-    """A vertex for each simplex of the polar hull (degenerate ones repeat), and the (n, d) facets that meet there."""
+def _polar(W: Array, slack: Array) -> Array:
+    """A vertex for each simplex of the polar hull; degenerate ones repeat."""
     hull = ConvexHull(W / slack[:, None])
-    return -hull.equations[:, :-1] / hull.equations[:, -1:], hull.simplices
-
-
-def lawrence_volume(W: Array, slack: Array) -> float | None:
-    r"""Lawrence's formula: $\sum_v (c^\top v)^d / (d!\,|\det W_v| \prod_j \gamma_j)$, $W_v^\top \gamma = c$.
-
-    The formula holds for every objective c that is constant on no edge; of 64 random ones, that with the least
-    cancellation is taken. None if fewer than six digits are left. Simplices of a triangulated degenerate vertex add up
-    to its term.
-    """
-    d = W.shape[1]
-    corners, facets = _polar(W, slack)
-    bases = W[facets]
-    sign, logdet = np.linalg.slogdet(bases)
-    # A flat simplex of the triangulation has a normal cone of measure zero.
-    solid = (sign != 0) & (logdet > math.log(1e-12) + np.log(np.linalg.norm(bases, axis=2)).sum(axis=1))
-    objectives = np.random.default_rng(0).standard_normal((d, 64))
-    gamma = np.linalg.solve(bases[solid].transpose(0, 2, 1), objectives)
-    heights = corners[solid] @ objectives
-    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        terms = heights**d / (math.factorial(d) * np.exp(logdet[solid])[:, None] * gamma.prod(axis=1))
-    sums, sizes = terms.sum(axis=0), np.abs(terms).sum(axis=0)
-    best = int(np.nanargmin(np.where(np.isfinite(sizes), sizes, np.inf)))
-    accuracy = 1e3 * np.finfo(float).eps * sizes[best] / abs(sums[best])
-    return float(sums[best]) if accuracy <= 1e-6 and sums[best] > 0 else None
+    return np.asarray(-hull.equations[:, :-1] / hull.equations[:, -1:])

@@ -112,8 +112,7 @@ class Polyhedron(Shape):
     def volume(self, radius: float, *, rng: np.random.Generator | None = None, n_samples: int = N_SAMPLES) -> Volume:
         """Lebesgue volume: 0 if empty or flat, `inf` if unbounded with interior.
 
-        Up to 8 outcomes it is exact up to rounding. Above, and if nearly degenerate vertices ruin the accuracy, it is
-        estimated from uniform points of the bounding box.
+        Up to 5 outcomes it is exact up to rounding. Above it is estimated from uniform points of the bounding box.
         """
         exact = halfspaces.volume(self.W, radius - self.b)
         return super().volume(radius, rng=rng, n_samples=n_samples) if exact is None else Volume(exact)

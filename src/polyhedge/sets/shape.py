@@ -144,10 +144,6 @@ class Shape:
         """Images (n, d), around a prediction, of points of the unit ball; only if `is_round`."""
         raise TypeError(f"A {type(self).__name__} is no affine image of a unit ball.")
 
-    def sample(self, radius: float, n_samples: int, rng: np.random.Generator) -> Array | None:
-        """Independent uniform points (n_samples, d); None for sets that are not sampled."""
-        return None
-
     def volume(self, radius: float, *, rng: np.random.Generator | None = None, n_samples: int = N_SAMPLES) -> Volume:
         """Lebesgue volume; by default an estimate from uniform points of the bounding box."""
         if not self.is_bounded:
@@ -221,11 +217,6 @@ class Scaled(Shape):
     def from_unit_ball(self, points: Array, radius: float, center: Array) -> Array:
         """Images (n, d), around a prediction, of points of the unit ball."""
         return center + self.factor * self.shape.from_unit_ball(points, radius, np.zeros(self.n_outcomes))
-
-    def sample(self, radius: float, n_samples: int, rng: np.random.Generator) -> Array | None:
-        """The shape's, times the factor."""
-        points = self.shape.sample(radius, n_samples, rng)
-        return None if points is None else self.factor * points
 
     def conic_form(self, radius: float) -> ConicForm:
         """The shape's, with the columns of the residual over the factor."""

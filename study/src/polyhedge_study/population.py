@@ -15,6 +15,7 @@ from polyhedge.learners.starts import closed
 from polyhedge.robust import decide, decide_knowing
 from polyhedge.sets import Polyhedron, Shape
 from polyhedge_study.inside import Array
+from polyhedge_study.learners import nominal_cost
 from polyhedge_study.tasks import synthetic_task
 
 __all__ = ["POPULATION", "descend_from_box", "run_population"]
@@ -43,7 +44,7 @@ def run_population(method: str, d: int, n: int, seed: int, alpha: float) -> tupl
             value = lower_bound(Samples(objective.residuals, objective.centers, task.problem, alpha)).lower
         else:
             value = objective.value(_box(objective))
-        return value - objective.nominal_cost, np.nan, time.perf_counter() - began, "on the learning rows"
+        return value - nominal_cost(objective), np.nan, time.perf_counter() - began, "on the learning rows"
     objective = Samples(residuals["learn"], centers["learn"], task.problem, alpha)
     shape: Shape = _box(objective)
     if method.startswith("descent"):

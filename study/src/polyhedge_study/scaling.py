@@ -26,6 +26,7 @@ from polyhedge.robust import decide, decide_knowing
 from polyhedge_study.experiment import Experiment
 from polyhedge_study.inside import Array
 from polyhedge_study.jobs import Progress
+from polyhedge_study.learners import nominal_cost
 from polyhedge_study.learners.miqcp import MIQCP
 from polyhedge_study.machine import environment
 from polyhedge_study.scaling_methods import METHODS, MODES, Method, ScalingSettings
@@ -189,7 +190,7 @@ def _evaluate(job: ScalingJob, method: Method, data: _Data, settings: ScalingSet
         lower_bound=lower,
         gap=value - lower,
         certified=bool(value - lower <= settings.tolerance * abs(value) + _ROUNDING),
-        nominal=objective.nominal_cost,
+        nominal=nominal_cost(objective),
         recalibrated=fresh.recalibrated,
         test_cost=fresh.test_cost,
         test_premium=fresh.test_premium,

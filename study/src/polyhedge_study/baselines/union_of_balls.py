@@ -76,7 +76,7 @@ class UnionOfBalls(Shape):
             gaps = np.diff(np.sort(self.anchors[:, 0]))
             return Volume(float(2 * radius + np.minimum(gaps, 2 * radius).sum()))
         rng, k = np.random.default_rng(0) if rng is None else rng, len(self.anchors)
-        points = self.anchors[rng.integers(k, size=n_samples)] + Ball(self.n_outcomes).sample(radius, n_samples, rng)
+        points = self.anchors[rng.integers(k, size=n_samples)] + _in_ball(self.n_outcomes, radius, n_samples, rng)
         n_holding = np.zeros(n_samples)
         for anchor in self.anchors:
             n_holding += np.linalg.norm(points - anchor, axis=1) <= radius
@@ -106,6 +106,13 @@ class UnionOfBalls(Shape):
     def _support(self, directions: Array, radius: float) -> Array:
         reach = radius * np.linalg.norm(directions, axis=1) if radius >= 0 else -np.inf
         return (directions @ self.anchors.T).max(axis=1) + reach
+
+
+def _in_ball(d: int, radius: float, n: int, rng: np.random.Generator) -> Array:
+    """Independent uniform points (n, d) of a ball around the origin."""
+    # The normal density depends on the norm alone, so that normalised draws have no preferred direction.
+    draws = rng.standard_normal((n, d))
+    return radius * rng.random((n, 1)) ** (1.0 / d) * draws / np.linalg.norm(draws, axis=1, keepdims=True)
 
 
 def _extreme_points(points: Array) -> Array:

@@ -36,6 +36,7 @@ from polyhedge.sets import Polyhedron
 from polyhedge.solvers.program import Solution, Status
 from polyhedge.solvers.solve import solve
 from polyhedge_study.inside import Array, Indices
+from polyhedge_study.learners import nominal_cost
 from polyhedge_study.learners.bilinear import BilinearProgram, check_installed, solve_bilinear
 
 logger = logging.getLogger(__name__)
@@ -123,7 +124,7 @@ class MIQCP(Learner):
             )
         model = _Model(self, samples, pieces)
         start = _best_start(model, every)
-        nominal = samples.nominal_cost
+        nominal = nominal_cost(samples)
         unit = abs(start[1].value - nominal) if start is not None else 0.0
         solution = solve_bilinear(
             # Gaps are shares of the premium: neither the unit of costs nor a constant in them may matter.
