@@ -254,7 +254,8 @@ class Model:
             is_enough = to_decide and self.family.takes_columns and self.radii.source is None
             return features if is_enough else features.frame(), notes
         names = self.names or names_of(X)
-        features = X if names is None else select_columns(X, names, "X")
+        # A raw frame comes here if it has no rows, which the check refuses.
+        features = X if names is None or self.schema is not None else select_columns(X, names, "X")
         check_features(features, may_be_missing=self.family.predictor.takes_nan)
         return features, None
 

@@ -295,4 +295,4 @@ def fit_rules(
     for rule in rules:
         distribution = None if rule.distribution is None else fitted[rule.distribution]
         planners.append(fit_planner(problem, rule, distribution, rows.X, rows.centers, rows.values))
-    return ScenarioPolicy(problem.original, tuple(planners), weights, fitted[planned_by], level, report)
+    return ScenarioPolicy(problem.original, tuple(planners), weights, fitted[planned_by].thinned(), level, report)

@@ -28,6 +28,8 @@ from polyhedge.predictors.trees import Forest
 
 MOST_POINTS = 3000
 """Residuals that a distribution keeps at most, evenly chosen: every row needs all of them, and files store them."""
+_MOST_PLANNED = 400
+"""Residuals that plan costs: their quantile errs alike at all rows, and the radius takes that up."""
 _Class = TypeVar("_Class", bound="ResidualDistribution")
 
 
@@ -109,6 +111,10 @@ class ResidualDistribution:
     def at(self, X: Any, centers: Array) -> tuple[Array, Array]:
         """Centres f + m (N, d) and spreads s > 0 (N,) at rows with predictions `centers` (N, d), row by row."""
         return centers, np.ones(len(centers))
+
+    def thinned(self, most: int = _MOST_PLANNED) -> Self:
+        """The same with an even choice of at most so many residuals, by default as many as plan costs."""
+        return replace(self, points=self.points[evenly_chosen(len(self.points), most)])
 
     def residuals(self, rows: DevelopmentRows, seed: int) -> Array:
         """Outcomes minus centres (n, d) of the rows that it was fitted on, by models that had not seen the row."""
@@ -224,8 +230,7 @@ def padded(points: Array, n_values: int) -> Array:
 
 def fit_distribution(name: str, rows: DevelopmentRows, seed: int) -> ResidualDistribution:
     """The distribution of this name from development rows."""
-    fitted = DISTRIBUTIONS[name].fit(rows, seed)
-    return replace(fitted, points=fitted.points[evenly_chosen(len(fitted.points), MOST_POINTS)])
+    return DISTRIBUTIONS[name].fit(rows, seed).thinned(MOST_POINTS)
 
 
 def fit_spread(rows: DevelopmentRows, sizes: Array, seed: int) -> tuple[Forest, Array]:

@@ -184,6 +184,7 @@ class Folds:
         names = [(k, name) for k in range(len(self.folds)) for name in tried]
         made = in_order(lambda job: fit_distribution(job[1], self.folds[job[0]][1], seed), names)
         self.fitted = dict(zip(names, made, strict=True))
+        self.planning = {name: one.thinned() for name, one in self.fitted.items()}
         at = [one.at(self.folds[k][0].X, self.folds[k][0].centers) for (k, _), one in self.fitted.items()]
         self.at = dict(zip(names, at, strict=True))
         self.decisions: dict[tuple[int, Rule], Array] = {}
@@ -202,7 +203,7 @@ class Folds:
         def planned(pair: tuple[str, tuple[int, Rule]]) -> Array:
             by, job = pair
             at = *self.at[job[0], by], self.folds[job[0]][0].values
-            return self.problem.planned_cost(self.fitted[job[0], by].points, self.level, self.decisions[job], *at)[0]
+            return self.problem.planned_cost(self.planning[job[0], by].points, self.level, self.decisions[job], *at)[0]
 
         pairs = [(name, job) for name in self.planned_by for job in jobs]
         costs = dict(zip(pairs, in_order(planned, pairs), strict=True))

@@ -111,7 +111,7 @@ class UserPolicy(DevelopedPolicy):
 
     def refitted(self, rows: DevelopmentRows, seed: int) -> UserPolicy:
         """The same policy, as it was trained, with a distribution of other development rows."""
-        return replace(self, distribution=fit_distribution("scaled", rows, seed))
+        return replace(self, distribution=fit_distribution("scaled", rows, seed).thinned())
 
 
 def fit_user_policy(
@@ -131,13 +131,13 @@ def fit_user_policy(
     _check_kept(z, broken_by(problem, z, few.values), alpha)
     z, planned = _without_folds(policy, problem, few, z), np.full(len(few), np.nan)
     for own, rest in few.folds():
-        distribution, at = fit_distribution("scaled", few.take(rest), seed), few.take(own)
+        distribution, at = fit_distribution("scaled", few.take(rest), seed).thinned(), few.take(own)
         moved, scales = distribution.at(at.X, at.centers)
         planned[own] = seen.planned_cost(distribution.points, level, z[own], moved, scales, at.values)[0]
     scored = Scored(Rule(), planned, seen.evaluate(z, few.outcomes, few.values))
     entry = Entry("your own policy", scored.bound(alpha), scored.cost(), 1.0)
     report = PolicyReport((entry,), alpha, 1.0, len(few), TAKEN_AS_IT_IS)
-    return UserPolicy(problem, decide, fit_distribution("scaled", rows, seed), level, report)
+    return UserPolicy(problem, decide, fit_distribution("scaled", rows, seed).thinned(), level, report)
 
 
 def _check_alone(policy: PolicyFunction, rows: DevelopmentRows, z: Array) -> None:
