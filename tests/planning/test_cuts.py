@@ -10,7 +10,7 @@ import pytest
 
 from polyhedge.planning import DevelopmentRows, selection
 from polyhedge.planning.costs import PlanningProblem
-from polyhedge.planning.policies import Rule
+from polyhedge.planning.policies import Rule, fit_planner
 from polyhedge.planning.programs import _condensed, least_on_segment
 from polyhedge.planning.residual_distributions import Scaled, fit_distribution
 from polyhedge.planning.risk import Cuts, JointCost, Risk
@@ -137,3 +137,25 @@ def test_the_price_of_a_coupling_row_is_found_among_the_steps(is_equation, level
         assert worst.mean(axis=0).sum() == pytest.approx(least, abs=1e-6 if level == 0 else 0.02 * least)
         assert weights @ one <= 8 + 1e-9
         assert not is_equation or weights @ one == pytest.approx(8)
+
+
+@pytest.mark.parametrize("level", [0.0, 0.7])
+def test_rule_of_one_maximum_over_bounded_decisions_is_the_program_over_its_scenarios(level):
+    """One cut suffices to begin with there, and does not show that the pieces have slopes of their own."""
+    z = cp.Variable(2, bounds=[0, 3])
+    problem = DecisionProblem(decision=z, cost=lambda z, u: cp.sum(z) + 4 * cp.max(cp.hstack([u - z, 0])), n_outcomes=2)
+    rows = rows_of()
+    rows = replace(rows, centers=rows.centers + 1, outcomes=rows.outcomes + 1)
+    for is_scored in (True, False):
+        rule, distribution = Rule("uniform", Risk(level)), fit_distribution("uniform", rows, 0)
+        at = rows.X, rows.centers, rows.values
+        planner = fit_planner(PlanningProblem(problem), rule, distribution, *at, is_scored=is_scored)
+        one, *values = (part[:1] for part in at)
+        u, own, top = values[0] + distribution.points, cp.Variable(2), cp.Variable()
+        costs = cp.sum(own) + 4 * cp.max(cp.hstack([u - own[None], np.zeros((len(u), 1))]), axis=1)
+        risk = top + cp.sum(cp.pos(costs - top)) / ((1 - level) * len(u))
+        program = cp.Problem(cp.Minimize(risk), [own >= 0, own <= 3])
+        found = planner(one, *values)[0]
+        least, own.value = program.solve(solver=cp.SCIPY), found
+        top.value = np.quantile(costs.value, level) if level else costs.value.min()
+        np.testing.assert_allclose(risk.value, least, rtol=0.02)

@@ -251,11 +251,16 @@ def program_of(problem: DecisionProblem, cuts: Cuts) -> RowProgram:
     """What solves one row after the other: the fastest that the cuts allow."""
     if len(problem.feasible.program.integer):
         return RowProgram(problem, cuts)
-    if not (cuts.term.any() or np.ptp(cuts.A, axis=0).any() or np.ptp(cuts.C, axis=0).any()):
+    if _is_one_piece(cuts):
         return _PricesChange(problem, cuts)
     if not (cuts.B[:, 1:].any() or cuts.C[:, 1:].any()):
         return _LimitsChange(problem, cuts)
     return _EntriesChange(problem, cuts)
+
+
+def _is_one_piece(cuts: Cuts) -> bool:
+    """Whether cuts are those of a cost of one piece, which differ by what the spread multiplies alone."""
+    return not (cuts.term.any() or np.ptp(cuts.A, axis=0).any() or np.ptp(cuts.C, axis=0).any())
 
 
 class RowProgram:
@@ -360,8 +365,8 @@ class _PricesChange(_Fixed):
         return DualProgram(self.whole, self.scaling)
 
     def grown(self, cuts: Cuts) -> RowProgram:
-        """The same program, with the further cuts in its dual."""
-        if not self.whole.is_linear:
+        """The same program, with the further cuts in its dual; another where a first cut hid that pieces differ."""
+        if not (self.whole.is_linear and _is_one_piece(cuts)):
             return super().grown(cuts)
         new = cuts.take(np.arange(len(self.cuts), len(cuts)))
         rows = np.zeros((len(new), len(self.prices)))
