@@ -15,6 +15,7 @@ from polyhedge import DecisionProblem
 from polyhedge.planning.pool import with_pool
 from polyhedge.planning.residual_distributions import DevelopmentRows
 from polyhedge.problems import NoSolutionError
+from polyhedge.problems.layout import parameter_rows
 from polyhedge.robust import decide, decide_knowing
 from polyhedge.robust.adversary import Adversary
 from polyhedge.robust.recourse import BothStages
@@ -159,6 +160,41 @@ class TestSecondStage:
             costs = problem.evaluate(np.array([[1.0], [1.0]]), np.array([[5.0], [7.0]]), values)
             later = np.array([2.0, 0.5]) if cost_of_y is price else 3.0
             np.testing.assert_allclose(costs, np.array([2.0, 0.5]) + later * np.array([3.0, 2.0]), atol=1e-9)
+
+    @pytest.mark.parametrize("moving", [("price",), ("cap",), ("price", "cap"), ("price", "cap", "share")], ids=str)
+    def test_parameters_in_all_places_at_once_cost_what_the_program_costs(self, moving):
+        rng, n = np.random.default_rng(0), 20
+        leaves = [cp.Parameter(name="price", nonneg=True), cp.Parameter(2, name="cap"), cp.Parameter(name="share")]
+        s, c, e = (leaf if leaf.name() in moving else np.full(leaf.shape, 0.5) for leaf in leaves)
+        z, y = cp.Variable(2, nonneg=True), cp.Variable(2, nonneg=True, name="buy")
+
+        def cost(z, u, y):
+            return cp.sum(z) + s * cp.sum(y) + 9 * cp.sum(cp.pos(u - z - e * y))
+
+        problem = DecisionProblem(
+            decision=z,
+            recourse=y,
+            n_outcomes=2,
+            cost=cost,
+            constraints=[z <= 5],
+            recourse_constraints=lambda z, u, y: [y <= c],
+        )
+        given = {leaf.name(): rng.uniform(0.2, 3, (n, *leaf.shape)) for leaf in leaves if leaf.name() in moving}
+        values, at, u = (
+            parameter_rows(problem.parameters, given, n),
+            rng.uniform(0, 4, (n, 2)),
+            rng.uniform(0, 8, (n, 2)),
+        )
+        expected = []
+        for k in range(n):
+            for leaf in leaves:
+                leaf.value = given[leaf.name()][k] if leaf.name() in moving else None
+            program = cp.Problem(cp.Minimize(cost(at[k], u[k], y)), [y <= c])
+            expected.append(program.solve(solver=cp.SCIPY))
+        np.testing.assert_allclose(problem.evaluate(at, u, values), expected, rtol=1e-7)
+        for k in range(n):
+            alone = problem.at_values(values[k]).evaluate(at[[k]], u[[k]], np.zeros((1, 0)))
+            np.testing.assert_allclose(alone, expected[k], rtol=1e-7)
 
     def test_pickles_and_texts_have_both_stages(self):
         problem = shops(2)

@@ -103,7 +103,10 @@ class SecondStage:
             program = replace(
                 program, c=program.c + costs @ values, A=sp.csr_array(program.A.toarray() + matrix @ values)
             )
-        return SecondStage(program, self.columns, at(self.sides), at(self.constant), self.layout)
+        sides = at(self.sides)
+        # What no longer moves with an outcome is not set again at a row.
+        program = replace(program, b=sides[:, 0, 0])
+        return SecondStage(program, self.columns, sides, at(self.constant), self.layout)
 
     def right_sides(self, z: Array, w: Array) -> Array:
         """Right-hand sides (N, m) at rows of z (N, p) and w (N, k)."""
