@@ -130,8 +130,8 @@ def test_no_module_is_longer_than_a_reader_keeps_in_mind() -> None:
 
 BUDGETS = {
     "": 3715,  # 2900 is the aim
-    "data": 875,  # 900 is the aim
-    "predictors": 1586,  # 1000 is the aim
+    "data": 870,  # 900 is the aim
+    "predictors": 1591,  # 1000 is the aim
     "problems": 4750,  # 3900 is the aim
     "sets": 1120,
     "robust": 3460,  # 3500 is the aim

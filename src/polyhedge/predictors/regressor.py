@@ -6,6 +6,7 @@ and no other. `as_predictor` gives every kind of predictor one small interface.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -25,11 +26,14 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import has_fit_parameter
 
 from polyhedge._support.frames import select_columns
+from polyhedge._support.progress import tell
 from polyhedge._support.validation import Array, as_rows, check_count
 from polyhedge.data import take_rows
 from polyhedge.data.splits import fold_of
 from polyhedge.predictors import PREDICTORS
 from polyhedge.predictors.recipes import Recipe
+
+_LOG = logging.getLogger(__name__)
 
 
 class Predictor(Protocol):
@@ -123,7 +127,8 @@ def out_of_fold(
     """
     centers = np.empty((Y := np.asarray(Y)).shape)
     number = fold_of(len(Y), check_count(n_folds, "n_folds", minimum=2), groups)
-    for k in np.unique(number):
+    for done, k in enumerate(folds := np.unique(number)):
+        tell(_LOG, "predicting rows by models without them", done, len(folds))
         fold, rest = np.flatnonzero(number == k), np.flatnonzero(number != k)
         its_weights = None if weights is None else weights[rest]
         centers[fold] = make().fit(take_rows(X, rest), Y[rest], its_weights).predict(take_rows(X, fold))
