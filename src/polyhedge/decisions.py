@@ -114,7 +114,7 @@ class Decisions:
     may_tie : (N,) of bool
         Where other decisions may have the same bound; None where it is not known.
     blocks, total_radius : (N,) of str, float
-        With `calibration=Total(...)`, the block of each row, and what `totals` adds for each row of a block.
+        With `calibration=Total(...)` or `AllOf(...)`, the block of each row; and what `totals` adds for each row of it.
     risk : (share, radius)
         With `calibration=Mean(...)` or `CVaR(...)`, the worst share of rows, and what `risk_bound` adds to their plans.
 
@@ -259,23 +259,24 @@ class Decisions:
     def totals(self) -> Any:
         """What the rows of each block cost together at most (pandas): bound, number of rows, expected cost.
 
-        The bound of a block holds as promised if all of its rows are here. It is lower than the sum of the bounds of
-        its rows, because costs above and below the plan cancel out.
+        The bound of a block holds as promised if all of its rows are here, and is NaN where one of them is not decided.
+        It is lower than the sum of the bounds of its rows, because costs above and below the plan cancel out.
         """
         if self.blocks is None or self.total_radius is None or self.radii is None:
             raise ValueError("Totals are promised by calibration=Total(by=...) alone, and these decisions have none.")
-        blocks, block_of, n = np.unique(self.blocks, return_inverse=True, return_counts=True)
-        planned = np.bincount(block_of, weights=self.cost_bound - self.radii)
+        own = self[self.blocks != ""]
+        blocks, block_of, n = np.unique(np.asarray(own.blocks), return_inverse=True, return_counts=True)
+        planned = np.bincount(block_of, weights=own.cost_bound - np.asarray(own.radii))
         columns = {"cost_bound": planned + n * self.total_radius, "n_rows": n}
-        if self.expected_cost is not None:
-            columns["expected_cost"] = np.bincount(block_of, weights=self.expected_cost)
+        if own.expected_cost is not None:
+            columns["expected_cost"] = np.bincount(block_of, weights=own.expected_cost)
         return as_frame(columns, "pandas", blocks)
 
     def risk_bound(self) -> float:
-        """What rows like these cost on average at most: all of them with `Mean`, the worst share of them with `CVaR`.
+        """What these rows are expected to cost on average at most: all with `Mean`, their worst share with `CVaR`.
 
-        It is the mean of the highest planned costs plus the calibrated bound: a CVaR of a sum is at most the sum of
-        both CVaRs.
+        It is the mean of the highest planned costs of these rows plus the calibrated bound. In the mean over tables of
+        new rows, the mean cost of a table is at most this figure of the table.
         """
         if self.risk is None or self.radii is None:
             raise ValueError(

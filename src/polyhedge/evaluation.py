@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
 from polyhedge._support.frames import as_frame, as_html, is_missing
@@ -40,8 +41,10 @@ _STAGES = ("first_cost", "second_cost")
 """What both stages cost, where there is recourse."""
 _COSTS = ("worst_case_cost", "premium", "expected_cost", "realised_cost", *_STAGES, "regret", "over_nominal")
 """Figures in the unit of the cost."""
-_OF_ALL = ("constraint_names", "complaint", "cost_unit", "totals_held", "risk")
+_OF_ALL = ("constraint_names", "complaint", "cost_unit", "risk")
 """Fields of `RowMeasures` that describe all rows together."""
+_FILLS = {"b": False, "U": ""}
+"""What stands at rows without a decision in flags and texts; NaN in numbers."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,7 @@ class Evaluation:
     cost_unit : unit of the costs, where the problem says it.
     diagnostics : findings: rows that the model has seen, coverage below the promise or notably above it, and an
         expected cost far from the realised one.
-    totals_held : share of blocks whose rows together cost at most the bound of the block; None without such bounds.
+    blocks_held : share of blocks that kept what is promised for blocks; None where nothing is.
     one_a_group : coverage of one random row of each group of near-copies; None where rows count one by one.
     risk : the worst share of rows, their mean cost and the bound on it; None without such a bound.
     rows : bounds and costs row by row, which `plot` draws.
@@ -149,22 +152,30 @@ class Evaluation:
     first_cost: Estimate | None = None
     second_cost: Estimate | None = None
     diagnostics: tuple[str, ...] = ()
-    totals_held: Proportion | None = None
+    blocks_held: Proportion | None = None
     one_a_group: Proportion | None = None
     risk: tuple[float, float, float] | None = None
     rows: RowMeasures | None = field(default=None, repr=False, compare=False)
 
     @property
     def evidence(self) -> Proportion:
-        """Coverage of rows that are independent of each other."""
+        """How often held what is promised, of units that are independent of each other."""
+        if self.blocks_held is not None and self._is_of_blocks:
+            return self.blocks_held
         return self.coverage if self.one_a_group is None else self.one_a_group
+
+    @property
+    def _is_of_blocks(self) -> bool:
+        """Whether the promise is that all rows of a block keep to their bounds."""
+        return self.rows is not None and self.rows.blocks is not None and self.rows.total_bound is None
 
     def __str__(self) -> str:
         return "\n".join([*self.lines(), *self.diagnostics])
 
     def lines(self) -> list[str]:
         """The figures in words, a line each, without the diagnostics."""
-        shares = {"coverage": f"{self.coverage}  (promised {self.promised:.3g})"}
+        what = "of rows, the promise is for blocks" if self._is_of_blocks else f"promised {self.promised:.3g}"
+        shares = {"coverage": f"{self.coverage}  ({what})"}
         if self.constraints_held is not None:
             shares["promise held"] = f"{self.promise_held}  (bound and constraints together)"
         shares["bound held"] = f"{self.bound_held}"
@@ -172,8 +183,8 @@ class Evaluation:
             nominal = f"(nominal {self.nominal_constraints_held.value:.3f})"
             shares["constraints held"] = f"{self.constraints_held}  {nominal}"
             shares |= {f"  {one.name}:": str(one) for one in self.constraints}
-        if self.totals_held is not None:
-            shares["totals held"] = f"{self.totals_held} of {self.totals_held.n} blocks"
+        if self.blocks_held is not None:
+            shares["blocks held"] = f"{self.blocks_held} of {self.blocks_held.n} blocks  (promised {self.promised:.3g})"
         if self.risk is not None:
             share, realised, bound = self.risk
             whose = "mean cost" if share == 1 else f"worst {share:g} cost"
@@ -223,7 +234,8 @@ class Evaluation:
         """The figures as a table."""
         shown = self.to_frame()
         shown.index = [with_unit(name, self.cost_unit if name in _COSTS else None) for name in shown.index]
-        text = " ".join([f"Promised: {self.promised:.3g} of rows keep to their bound.", *self.diagnostics])
+        units = "blocks keep to their bounds" if self._is_of_blocks else "rows keep to their bound"
+        text = " ".join([f"Promised: {self.promised:.3g} of {units}.", *self.diagnostics])
         whole = as_html(text, shown)
         if not self.groups:
             return whole
@@ -254,7 +266,7 @@ class GroupMeasure(Evaluation):
     worst_case_cost, premium, realised_cost, regret, over_nominal, expected_cost, cost_unit : as in `Evaluation`.
     first_cost, second_cost : as in `Evaluation`.
     promised, n_unpromised, volume, n_undecided, constraints, groups, diagnostics : as in `Evaluation`.
-    totals_held, risk, one_a_group, rows : as in `Evaluation`.
+    blocks_held, risk, one_a_group, rows : as in `Evaluation`.
     """
 
     label: str = ""
@@ -303,7 +315,8 @@ class RowMeasures:
     constraint_names : of the uncertain constraints.
     complaint : what went wrong in deciding.
     cost_unit : in which costs are counted; empty if unknown.
-    totals_held : (n_blocks,) whether the rows of each block kept to its bound together; None without such bounds.
+    blocks, total_bound : (N,) the block of each row and its share in the bound of the block; shares are None where all
+        bounds of a block are promised to hold, both are where nothing is promised for blocks.
     risk : the worst share of rows, their mean cost and the bound on it; None without such a bound.
     """
 
@@ -324,7 +337,8 @@ class RowMeasures:
     constraint_names: tuple[str, ...] = ()
     complaint: str = ""
     cost_unit: str = ""
-    totals_held: Mask | None = None
+    blocks: NDArray[np.str_] | None = None
+    total_bound: Array | None = None
     risk: tuple[float, float, float] | None = None
 
     def __repr__(self) -> str:
@@ -334,6 +348,18 @@ class RowMeasures:
     def constraints_held(self) -> Mask:
         """Whether all uncertain constraints held."""
         return np.asarray(self.decided & (self.violations == 0).all(axis=1))
+
+    @property
+    def blocks_held(self) -> Mask | None:
+        """Whether each block kept what is promised for it (n_blocks,); None where nothing is."""
+        if self.blocks is None:
+            return None
+        is_known = self.blocks != ""  # rows that could not be read are left out
+        block_of = np.unique(self.blocks[is_known], return_inverse=True)[1]
+        if self.total_bound is None:
+            return np.bincount(block_of, ~self.promise_held[is_known]) == 0
+        costs, bounds = (np.bincount(block_of, each[is_known]) for each in (self.realised, self.total_bound))
+        return costs <= bounds + SOLVED * np.abs(bounds)
 
     @property
     def promise_held(self) -> Mask:
@@ -356,13 +382,20 @@ class RowMeasures:
         order = order[self.has_bound[order]]
         return proportion(self.inside[order[np.unique(np.asarray(groups)[order], return_index=True)[1]]])
 
+    @classmethod
+    def together(cls, parts: Sequence[Self]) -> Self:
+        """The measures of all rows of several tables."""
+        names = [name for name, own in vars(parts[0]).items() if isinstance(own, np.ndarray)]
+        arrays: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+        return replace(parts[0], **arrays)
+
     def among(self, rows: Indices, n: int) -> Self:
         """Measures of `n` rows: these at `rows`, and no decision at the others."""
         arrays: dict[str, Any] = {}
         for name in (each.name for each in fields(self) if each.name not in _OF_ALL):
-            own = getattr(self, name)
-            arrays[name] = np.full((n, *own.shape[1:]), False if own.dtype == bool else np.nan)
-            arrays[name][rows] = own
+            if (own := getattr(self, name)) is not None:
+                arrays[name] = np.full((n, *own.shape[1:]), _FILLS.get(own.dtype.kind, np.nan), own.dtype)
+                arrays[name][rows] = own
         note = f"{n - len(rows)} of {n} decisions: {Status.NOT_DECIDED}"
         return replace(self, **arrays, complaint=". ".join(filter(None, (note, self.complaint))))
 
@@ -411,7 +444,7 @@ class RowMeasures:
             n_undecided=int((~self.decided[chosen]).sum()),
             over_nominal=estimate(self.over_nominal[chosen], among=self.realised[chosen]),
             cost_unit=self.cost_unit,
-            totals_held=proportion(self.totals_held) if rows is None and self.totals_held is not None else None,
+            blocks_held=None if rows is not None or (kept := self.blocks_held) is None else proportion(kept),
             risk=self.risk if rows is None else None,
             **constraints,
         )

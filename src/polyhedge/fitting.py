@@ -51,7 +51,7 @@ from polyhedge.problems.checks import check_feasible, check_outcomes, in_outcome
 from polyhedge.problems.layout import layout_of, parameter_rows
 from polyhedge.regions import CostGuard, LearnedSet, RegionFamily, SetPolicy
 from polyhedge.regions.largest_cost import largest_excess
-from polyhedge.rows import Rows, check_features, check_rows, check_source, n_rows_of
+from polyhedge.rows import Rows, check_features, check_rows, check_source, n_rows_of, raw_values
 from polyhedge.sets import Shape
 from polyhedge.solvers.program import Status
 
@@ -115,7 +115,7 @@ def read(
     check_rows(X, Y, groups, sample_weight, **dict(zip(("train", "learn", "calibrate"), parts, strict=True)))
     n = n_rows_of(X)
     values = parameter_rows(problem.parameters, parameters, n, X)
-    labels = None
+    labels = raw_values(settings.calibration, X)
     if takes_labels(settings.calibration):
         check_same_rows({"X": X, "calibration": settings.calibration.source.given})
         labels = fit_labels(settings.calibration, n)
@@ -279,7 +279,7 @@ def choose_predictor(settings: Any, problem: DecisionProblem, rows: Rows, split:
         rows, notes = replace(rows, features=prepared.features), prepared.notes
         schema, template = prepared.schema or schema, prepared.template
         _LOG.info("predictor: %s", "; ".join(notes.values()))
-    check_source(settings.calibration, rows.features, rows.features)
+    check_source(settings.calibration, rows.features, X)
     return ChosenPredictor(problem, rows, partial(as_ours, template), schema, is_read, notes)
 
 

@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from polyhedge._support.frames import as_pandas, backend_of, from_dictionaries, names_of, select_columns
+from polyhedge._support.frames import as_pandas, backend_of, from_dictionaries, is_dask_frame, names_of, select_columns
 from polyhedge._support.stored import stored
 from polyhedge._support.text import printable
 from polyhedge._support.validation import Array, Indices
@@ -46,6 +46,7 @@ from polyhedge.rows import (
     check_rows,
     n_rows_of,
     one_row,
+    raw_values,
     unusable_numbers,
 )
 from polyhedge.sets import Region, Volume
@@ -221,7 +222,8 @@ class Model:
             check_row_labels(self.radii, X, labels)
         outcomes = None if Y is None else self.outcomes(X, Y)
         features, notes = self._described(X, to_decide=Y is None and not to_score)
-        return Rows(features, outcomes, values, labels=None if labels is None else as_values(labels), notes=notes)
+        own = raw_values(self.radii, X) if labels is None else as_values(labels)
+        return Rows(features, outcomes, values, labels=own, notes=notes)
 
     def read_usable(
         self, X: Any, Y: Any = None, parameters: Mapping[Any, Any] | None = None, labels: Any = None
@@ -342,7 +344,10 @@ class Model:
         if rows is None:
             return no_decisions(self.problem, is_planned=self.guarantee == "cost").among(kept, reasons), notes
         decisions = self.place(rows, work).decide()
-        return decisions if len(kept) == len(reasons) else decisions.among(kept, reasons), notes
+        if len(kept) == len(reasons):
+            return decisions, notes
+        own = raw_values(self.radii, X) if labels is None else as_values(labels)
+        return replace(decisions.among(kept, reasons), blocks=self.radii.blocks(Rows(as_pandas(X), labels=own))), notes
 
     def measure(self, X: Any, Y: Any, parameters: Mapping[Any, Any] | None = None, labels: Any = None) -> RowMeasures:
         """Bound, constraints, realised cost and regret of each row; only for rows that were not used for fitting."""
@@ -369,26 +374,24 @@ class Model:
         if decisions.risk is not None:
             tail = tail_mean(measured.realised[measured.decided], decisions.risk[0])
             measured = replace(measured, risk=(decisions.risk[0], tail, decisions.risk_bound()))
-        if decisions.blocks is None:
-            return measured
-        realised = np.bincount(np.unique(decisions.blocks, return_inverse=True)[1], weights=measured.realised)
-        return replace(measured, totals_held=realised <= decisions.totals()["cost_bound"].to_numpy())
+        total = decisions.total_radius
+        shares = None if total is None else decisions.cost_bound - placed.radii + total
+        return replace(measured, blocks=decisions.blocks, total_bound=shares)
 
     def bound(self, X: Any, z: Any, parameters: Mapping[Any, Any] | None = None, labels: Any = None) -> Decisions:
-        """Bounds of other decisions z at the same regions."""
-        X = self.as_rows(X)
-        rows, problem = self.read(X, None, parameters, labels), self.problem
-        if problem.layout.size > problem.layout.given_size:
-            raise ValueError(
-                "bound takes problems whose variables are all part of the decision, and this one has auxiliary "
-                "variables. Declare them as decisions, or write the cost without them."
-            )
-        flat = given_decisions(problem, z, len(rows))
+        """Bounds of other decisions z at the same regions; rows that cannot be used are marked."""
+        if is_dask_frame(X):
+            raise ValueError("bound takes rows in memory, got a Dask data frame. Call it for each part of the frame.")
+        X, problem = self.as_rows(X), self.problem
+        flat, (rows, kept, reasons) = given_decisions(problem, z, X), self.read_usable(X, None, parameters, labels)
+        if rows is None:
+            return no_decisions(problem, is_planned=False).among(kept, reasons)
         placed, values = self.place(rows), np.zeros((len(rows), 0)) if rows.parameters is None else rows.parameters
         found = bound_decisions(
-            problem, lambda i: placed.regions.region(i, float(placed.radii[i])), placed.radii, values, flat
+            problem, lambda i: placed.regions.region(i, float(placed.radii[i])), placed.radii, values, flat[kept]
         )
-        return replace(found.noted([placed.notes.get(i, "") for i in range(len(rows))]), labels=self.labels(X))
+        found = found.noted([placed.notes.get(i, "") for i in range(len(rows))])
+        return replace(found if len(kept) == len(reasons) else found.among(kept, reasons), labels=self.labels(X))
 
     def scenarios(self, X: Any) -> Any:
         """A frame (pandas) of the policy's scenarios at each row, a column an outcome."""
@@ -520,7 +523,7 @@ def promise_of(model: Model) -> tuple[str, ...]:
     covers = "outcome lies in the set that the decision guards against, and the " if is_set else ""
     keeps = " and all uncertain constraints hold" if model.problem.constraint_names else ""
     costs = f"{covers}cost is at most the bound that comes with the decision{keeps}"
-    rests = f"This rests on {model.radii.n} calibration rows that did nothing else"
+    rests = f"This rests on {_rests_on(model.radii)} that did nothing else"
     any_predictor = "It needs no assumption on how good the predictions are."
     alone = "A decision that is changed later costs at most its worst case over the region, which may be infinite."
     share = f"{100 * (1 - model.radii.alpha):.6g} %"
@@ -599,9 +602,14 @@ def summary_lines(model: Model) -> dict[str, str]:
         "guarantee": guarantee_of(model),
         "promise": f"each decision costs at most its bound{keeps}, {held_in_words(model.radii.alpha)}",
         "exactly": f"the {promised_by(model)}",
-        "rests on": f"{model.radii.n} calibration rows that did nothing else",
+        "rests on": f"{_rests_on(model.radii)} that did nothing else",
     }
     return {name: text for name, text in lines.items() if text}
+
+
+def _rests_on(radii: Radii) -> str:
+    """How many calibration rows, and how many groups or blocks they are."""
+    return f"{radii.n} calibration rows" + f" in {radii.n_units} {radii.counted_as}" * radii.is_grouped
 
 
 def _parts_in_words(model: Model) -> str:

@@ -178,7 +178,7 @@ def source_of(given: Any, what: str) -> Any:
 
 def values_of(rows: Rows, source: Any, what: str) -> Sequence[Any]:
     """The values of rows, from a column of X or from the labels of the rows; errors call them `what`."""
-    if not isinstance(source, RowLabels):
+    if not isinstance(source, RowLabels) and rows.labels is None:
         return column_of(rows.features, source)
     values = source.values if rows.labels is None else rows.labels
     if rows.labels is None and not source.values:
@@ -189,6 +189,13 @@ def values_of(rows: Rows, source: Any, what: str) -> Sequence[Any]:
     if np.shape(values) != (len(rows),):
         raise ValueError(f"{what} must be one value for each of these {len(rows)} rows, got shape {np.shape(values)}.")
     return list(as_values(values).tolist())
+
+
+def raw_values(calibrated: Any, X: Any) -> Any:
+    """The column of X whose values are blocks, as it came, for dates are no feature as they are; None for others."""
+    source = read_from(calibrated)
+    is_raw = isinstance(source, str) and calibrated.of_blocks and hasattr(X, "columns")
+    return np.fromiter(column_of(as_pandas(X), source), dtype=object, count=n_rows_of(X)) if is_raw else None
 
 
 def read_from(calibrated: Any) -> Any:
@@ -218,7 +225,7 @@ def check_source(calibrator: Any, X: Any, raw: Any) -> None:
 
     `raw` is X as it came: dates become parts, and columns that say nothing are left out.
     """
-    source = read_from(calibrator)
+    source = read_from(calibrator) if raw_values(calibrator, raw) is None else None
     for name in source if isinstance(source, tuple) else (source,):
         if isinstance(name, str) and X is not raw and name in getattr(raw, "columns", ()) and name not in X.columns:
             raise ValueError(

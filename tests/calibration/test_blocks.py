@@ -11,9 +11,10 @@ import pytest
 from scipy import stats
 
 import polyhedge as ph
+from polyhedge._support.warnings import UseWarning
 from polyhedge.calibration import AllOf, Total, coverage_law
 from polyhedge.calibration.radii import rows_without_features
-from shared import run
+from shared import round_trip, run
 
 FALSE_ALARM = 1e-3
 """Chance that a test of a law fails although the promise is kept."""
@@ -113,10 +114,10 @@ def test_totals_hold_and_lie_below_the_sum_of_single_bounds(decider: ph.RobustDe
     evaluation = decider.evaluate(X, Y)
     realised = pd.Series(newsvendor().evaluate(decided.flat, Y.to_numpy())).groupby(X["week"].astype(str)).sum()
     held = (realised <= totals["cost_bound"]).mean()
-    assert float(evaluation.totals_held) == pytest.approx(held)
-    assert evaluation.totals_held.n == 60
-    assert evaluation.totals_held.high > 0.8
-    assert "totals held" in str(evaluation)
+    assert float(evaluation.blocks_held) == pytest.approx(held)
+    assert evaluation.blocks_held.n == 60
+    assert evaluation.blocks_held.high > 0.8
+    assert "blocks held" in str(evaluation)
     decider.save(tmp_path / "m.polyhedge")
     again = ph.load(tmp_path / "m.polyhedge").decide(X).totals()
     pd.testing.assert_frame_equal(again, totals)
@@ -128,7 +129,8 @@ def test_blocks_stay_whole_in_every_part(decider: ph.RobustDecider) -> None:
     parts = [set(X["week"].iloc[getattr(decider.split_, part)]) for part in ("train", "learn", "calibrate")]
     assert not parts[0] & parts[2]
     assert not parts[1] & parts[2]
-    assert decider.model_.radii.n == len(parts[2])
+    assert decider.model_.radii.n_units == len(parts[2])
+    assert "210 calibration rows in 30 blocks that did nothing else" in str(decider)
 
 
 def test_other_rows_and_levels_get_such_bounds_too(decider: ph.RobustDecider) -> None:
@@ -137,9 +139,70 @@ def test_other_rows_and_levels_get_such_bounds_too(decider: ph.RobustDecider) ->
     assert (lower < decider.decide(X).totals()["cost_bound"]).all()
     twin = ph.RobustDecider(newsvendor(), calibration=Total("week"), alpha=0.2, random_state=0).fit(*panel(120))
     twin.recalibrate(X, Y)
-    assert twin.model_.radii.n == 60
+    assert twin.model_.radii.n_units == 60
     tested = ph.backtest(decider, *panel(120, seed=3), every=70)
     assert tested.decider.model_.radii.kind == "total"
+
+
+@pytest.mark.parametrize("calibrator", [Total, AllOf])
+def test_evaluate_update_and_backtest_count_blocks(calibrator: type) -> None:
+    """By hand: a block holds if its sum, or each of its rows, keeps to the bound that was issued."""
+    (X, Y), (new, outcomes) = panel(90), panel(40, seed=5)
+    settings = ph.RobustDecider(newsvendor(), "ridge", calibration=calibrator("week"), alpha=0.2, random_state=0)
+    decider = ph.RobustDecider(**settings.get_params(deep=False)).fit(X, Y)
+    decided = decider.decide(new)
+    costs = pd.Series(newsvendor().evaluate(decided.flat, outcomes.to_numpy()))
+    week = new["week"].astype(str)
+    if calibrator is Total:
+        kept = costs.groupby(week).sum() <= decided.totals()["cost_bound"]
+    else:
+        kept = (costs <= decided.cost_bound).groupby(week).all()
+    seen = decider.evaluate(new, outcomes)
+    assert 0 < kept.mean() < 1
+    assert (float(seen.blocks_held), seen.blocks_held.n) == (pytest.approx(kept.mean()), 40)
+    assert (seen.evidence is seen.blocks_held) == (calibrator is AllOf)
+    assert ("of rows, the promise is for blocks" in str(seen)) == (calibrator is AllOf)
+    first = decider.update(new[:133], outcomes[:133], decided[:133])  # 19 weeks
+    assert first.blocks_held.n == 19
+    later = decider.update(new[133:], outcomes[133:], decided[133:])
+    assert float(later.blocks_held) == pytest.approx(kept.mean())
+    assert f"{later.blocks_held} of 40 blocks kept their promise" in str(later)
+    assert round_trip(later).blocks_held == later.blocks_held
+    tested = ph.backtest(settings, X, Y, every=100)  # periods cut weeks
+    assert tested.blocks_held.n == 45
+    assert tested.evidence is (tested.blocks_held if calibrator is AllOf else tested.coverage)
+    assert f"blocks held {tested.blocks_held} of 45" in str(tested)
+
+
+def test_blocks_come_from_a_column_of_dates_that_features_are_made_of() -> None:
+    X, Y = panel(60)
+    X = X.drop(columns="week").assign(date=pd.date_range("2024-01-01", periods=len(X), freq="D"))
+    decider = ph.RobustDecider(newsvendor(), calibration=Total("date", every="7D"), alpha=0.2, random_state=0)
+    decider.fit(X, Y)
+    broken = X[:21].assign(promotion=[np.nan, *X["promotion"][1:21]])
+    with pytest.warns(UseWarning, match="1 of 21 decisions: not decided"):
+        totals = decider.decide(broken).totals()
+    assert list(totals.index) == ["2024-01-01", "2024-01-08", "2024-01-15"]
+    assert list(totals["n_rows"]) == [7, 7, 7]
+    assert np.isfinite(totals["cost_bound"]).tolist() == [False, True, True]  # nothing holds without one of its rows
+    monthly = ph.RobustDecider(newsvendor(), calibration=AllOf("date", every="1M"), alpha=0.5, random_state=0).fit(X, Y)
+    assert sorted(set(monthly.decide(X[25:40]).blocks)) == ["2024-01", "2024-02"]
+    assert monthly.recalibrate(X, Y).model_.radii.n_units == 14
+
+
+@pytest.mark.parametrize(
+    ("calibration", "message"),
+    [
+        (Total("date", every="0D"), "every must be above zero, got '0D'"),
+        (Total(["a", None] * 210), "Each row must have a block, and 210 row.s. have none, the first is row 1"),
+        (Total("dates"), "X has no column 'dates'"),
+    ],
+)
+def test_what_is_no_block_is_refused(calibration: Total, message: str) -> None:
+    X, Y = panel(60)
+    X = X.assign(date=pd.date_range("2024-01-01", periods=len(X), freq="D"))
+    with pytest.raises(ValueError, match=message):
+        ph.RobustDecider(newsvendor(), calibration=calibration, alpha=0.2, random_state=0).fit(X, Y)
 
 
 def test_blocks_of_time_come_from_dates_that_are_no_feature() -> None:
@@ -160,7 +223,7 @@ def test_what_cannot_be_added_up_is_refused() -> None:
     whole = ph.RobustDecider(newsvendor(), calibration=AllOf("week"), alpha=0.2, random_state=0, **sets).fit(X, Y)
     with pytest.raises(ValueError, match="Totals are promised by"):
         whole.decide(X[:7]).totals()
-    with pytest.raises(ValueError, match="needs at least 4 calibration groups"):
+    with pytest.raises(ValueError, match="needs at least 4 calibration blocks"):
         ph.RobustDecider(newsvendor(), calibration=Total("week"), alpha=0.2, random_state=0).fit(X[:70], Y[:70])
 
 
@@ -192,10 +255,11 @@ def test_the_command_line_takes_both_by_a_column(tmp_path: Path) -> None:
     X.assign(demand=Y["demand"]).to_csv(tmp_path / "history.csv", index=False)
     (tmp_path / "problem.toml").write_text('kind = "newsvendor"\noutcomes = ["demand"]\noverage = 1\nunderage = 3\n')
     given = ("--problem", tmp_path / "problem.toml", "--alpha", "0.3", "--out", tmp_path / "m.polyhedge")
-    for name in ("total", "all-of"):
-        done = run("fit", tmp_path / "history.csv", *given, "--calibration", f"{name}:week")
+    for words in ("total:week", "all-of:week", "total:week,3"):
+        done = run("fit", tmp_path / "history.csv", *given, "--calibration", words)
         assert done.exit_code == 0, done.output
-    assert "totals held" in run("fit", tmp_path / "history.csv", *given, "--calibration", "total:week").stdout
+    assert "must be one of" in run("fit", tmp_path / "history.csv", *given, "--calibration", "cvar:1,2,3,4").output
+    assert "blocks held" in run("fit", tmp_path / "history.csv", *given, "--calibration", "total:week").stdout
 
 
 def test_the_command_line_and_the_page_show_bounds_of_blocks(tmp_path: Path) -> None:
@@ -215,4 +279,4 @@ def test_the_command_line_and_the_page_show_bounds_of_blocks(tmp_path: Path) -> 
     assert [one["block"] for one in told] == list(totals.index)
     page = ("report", tmp_path / "m.polyhedge", tmp_path / "new.csv", "--out", tmp_path / "page.html")
     assert run(*page).exit_code == 0
-    assert "Bound of a block held" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Promise for blocks held" in (tmp_path / "page.html").read_text(encoding="utf-8")

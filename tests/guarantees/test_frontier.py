@@ -23,10 +23,11 @@ class Fixed:
 
     alpha: float
 
-    def measure(self, X: Any, Y: np.ndarray) -> Any:
+    def evaluate(self, X: Any, Y: np.ndarray) -> Any:
         held, ones = Y[:, 0] > self.alpha, np.ones(len(Y))
         costs = np.minimum((1 - Y[:, 1]) ** (-1 / 1.5), LARGEST) - 10 * self.alpha
-        return SimpleNamespace(held=held, promise_held=held, realised=costs, decided=ones > 0, cost_bound=50 * ones)
+        more = {"realised": costs, "decided": ones > 0, "cost_bound": 50 * ones}
+        return SimpleNamespace(rows=SimpleNamespace(held=held, promise_held=held, **more))
 
 
 def mean_cost(alpha: float) -> float:
@@ -83,5 +84,8 @@ def test_frontier_along_caution_and_level_is_of_real_deciders() -> None:
     assert (frontier["miscoverage_at_most"] > frontier["miscoverage"]).all()
     with pytest.raises(ValueError, match="largest must be at least every cost, got 1 and a cost of"):
         ph.certified_frontier({"one": decider}, X[400:], Y[400:], largest=1.0)
-    with pytest.raises(ValueError, match="at least one fitted decider"):
-        ph.certified_frontier({}, X, Y)
+    for nothing in ({}, [decider]):
+        with pytest.raises(ValueError, match="a dictionary with at least one fitted decider"):
+            ph.certified_frontier(nothing, X[400:], Y[400:])
+    with pytest.warns(ph.DiagnosticWarning, match="Seen before"):
+        ph.certified_frontier({"one": decider}, X[200:], Y[200:])

@@ -109,6 +109,40 @@ def test_a_region_that_is_open_towards_harm_has_no_bound_and_says_which_limit_wo
     assert "from below" in found.detail[0]
 
 
+@pytest.mark.parametrize("support", [None, lambda u: [u >= 0, u <= 40]])
+def test_a_worst_case_that_is_out_of_reach_is_an_infinite_bound_that_says_so(support: object) -> None:
+    z = cp.Variable(2, nonneg=True)
+    problem = ph.DecisionProblem(
+        decision=z,
+        cost=lambda z, u: cp.sum_squares(z - u),
+        constraints=[z <= 30],
+        n_outcomes=2,
+        outcome_support=support,
+    )
+    decider, X = fitted(problem, "cost"), sampled()[0][:1]
+    found = decider.bound(X, 1.1 * decider.decide(X).z)
+    assert np.isposinf(found.cost_bound[0])
+    assert 'out of reach. Use guarantee="outcome"' in found.detail[0]
+
+
+def test_auxiliary_variables_are_altered_with_the_decision() -> None:
+    z, over = cp.Variable(1, nonneg=True, name="order"), cp.Variable(1, name="over")
+    problem = ph.DecisionProblem(
+        decision=z,
+        cost=lambda z, u: cp.sum(2 * over + 3 * cp.pos(u - z) + cp.pos(z - u)),
+        constraints=[over >= z - 12, over >= 0],
+        n_outcomes=1,
+        outcome_support=lambda u: [u >= 0, u <= 60],
+    )
+    X, Y = sampled()
+    decider = ph.RobustDecider(problem, "ridge", random_state=0).fit(X, Y[:, :1])
+    decided = decider.decide(X[:3])
+    np.testing.assert_allclose(decider.bound(X[:3], decided).cost_bound, decided.cost_bound, rtol=1e-7)
+    assert (decider.bound(X[:3], decided.flat + np.array([0.0, 1.0])).cost_bound > decided.cost_bound + 1.9).all()
+    with pytest.raises(ValueError, match="and the 1 auxiliary ones behind them, as in flat of decisions"):
+        decider.bound(X[:3], decided.z)
+
+
 def test_constraints_that_may_break_are_named() -> None:
     z = cp.Variable(nonneg=True, name="capacity")
     problem = ph.DecisionProblem(
@@ -165,8 +199,15 @@ def test_decisions_come_as_arrays_frames_and_decisions_and_mistakes_are_named(de
     frame = pd.DataFrame(z[:, ::-1], columns=names[::-1])
     np.testing.assert_array_equal(decider.bound(X, z).cost_bound, decider.bound(X, frame).cost_bound)
     assert np.isnan(decider.bound(X, np.where(z == 3, np.nan, z)).cost_bound).tolist() == [True, False, False]
-    with pytest.raises(ValueError, match=r"z must have 3 row\(s\) of 2 number\(s\)"):
-        decider.bound(X, z[:2])
+    for wrong in (z[:2], z.T):
+        with pytest.raises(ValueError, match=r"z must have 3 row\(s\) of 2 number\(s\)"):
+            decider.bound(X, wrong)
+    with pytest.raises(ValueError, match="an array of numbers, a frame or decisions, got dict"):
+        decider.bound(X, {"bread": 1})
+    with pytest.raises(ValueError, match="X and z must hold the same rows in the same order"):
+        decider.bound(pd.DataFrame(X), frame[::-1])
+    with_gap = np.vstack([X[0], [np.nan, 1.0]])
+    assert np.isnan(decider.bound(with_gap, z[:2]).cost_bound).tolist() == [False, True]
     with pytest.raises(ValueError, match=f"It lacks {names[0]}"):
         decider.bound(X, frame[[names[1]]])
 

@@ -247,9 +247,9 @@ def labels_of(table: Table, name: str, *, are_weights: bool) -> NDArray[Any]:
 
 
 def labels_column(calibrator: Any, table: Table, features: Sequence[str], outcomes: Sequence[str]) -> str | None:
-    """The column of the table that a calibrator names and that is no feature; None if it needs none."""
+    """The column of the table that a calibrator names and that is no feature, or that has times; None if none does."""
     name = read_from(calibrator)
-    if not isinstance(name, str) or name in features:
+    if not isinstance(name, str) or (name in features and not calibrator.reads_times):
         return None
     table.check_columns([name])
     if name in outcomes:

@@ -7,17 +7,18 @@ at most $\sum_i v(x_i) + |b| R$. `AllOf` calibrates the largest score. A block c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
+from polyhedge._support.frames import is_missing
 from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, check_alpha
 from polyhedge.calibration.by_category import as_label
-from polyhedge.calibration.marginal import attained_rank, check_groups, conformal_radius, grouped_radius
+from polyhedge.calibration.marginal import attained_rank, conformal_radius, grouped_radius, minimum_samples
 from polyhedge.calibration.radii import Calibrator, Radii, kept_scores, rows_without_features
-from polyhedge.data.splits import as_span, as_times
+from polyhedge.data.splits import as_span, as_times, months_in
 from polyhedge.rows import ROW_LABELS, RowLabels, Rows, source_of, takes_labels, values_of
 
 
@@ -28,13 +29,14 @@ class Blocks(Calibrator):
     Parameters
     ----------
     by : column of X, by name or position, or (n,) values of the rows of fit: equal values are one block.
-    every : length of a block in time, such as "7D": the values are then times.
+    every : length of a block in time, such as "7D", or "1M" and "1Y" for months and years: the values are then times.
     """
 
     by: Any
     every: Any = None
 
     counts_groups = True  # a block is a group
+    of_blocks: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by", source_of(self.by, "by"))
@@ -44,9 +46,20 @@ class Blocks(Calibrator):
         """Where the values come from."""
         return self.by
 
+    @property
+    def reads_times(self) -> bool:
+        """Whether a block has a length in time."""
+        return self.every is not None
+
     def blocks(self, rows: Rows) -> Any:
-        """The block of each row (n,), as texts."""
-        return blocks_of(rows, self.by, self.every)
+        """The block of each row (n,), as texts; an error where a row has none."""
+        blocks = blocks_of(rows, self.by, self.every)
+        if (missing := np.flatnonzero(blocks == "")).size:
+            raise ValueError(
+                f"Each row must have a block, and {missing.size} row(s) have none, the first is row {missing[0]}. "
+                "Leave these rows out, or give each a block of its own."
+            )
+        return blocks
 
     def groups(self, rows: Rows) -> Any:
         """The blocks as groups; an error if rows come in other groups, which would cut blocks or link them."""
@@ -62,27 +75,38 @@ class Blocks(Calibrator):
     def calibrate(self, scores: Array, rows: Rows, alpha: float) -> BlockRadii:
         """The conformal rank of the mean score of each block, or of the largest; calibration rows only."""
         blocks, alpha = self.blocks(rows), check_alpha(alpha)
-        n = check_groups(blocks, alpha)
         _, block_of, sizes = np.unique(blocks, return_inverse=True, return_counts=True)
+        if len(sizes) < minimum_samples(alpha):
+            raise ValueError(
+                f"alpha={alpha} needs at least {minimum_samples(alpha)} calibration blocks, got {len(sizes)}: a block "
+                "counts once. Raise alpha or the calibration share, or bring more blocks."
+            )
         if self.needs_costs:
             means = np.bincount(block_of, weights=scores) / sizes
             radius, total = grouped_radius(scores, blocks, alpha), conformal_radius(means, alpha)
         else:
-            largest = np.full(n, -np.inf)
+            largest = np.full(len(sizes), -np.inf)
             np.maximum.at(largest, block_of, scores)
             radius, total = conformal_radius(largest, alpha), None
         by = ROW_LABELS if takes_labels(self) else self.by
-        return BlockRadii(radius, alpha, n, by, self.every, total, (scores, blocks))
+        return BlockRadii(radius, alpha, len(scores), len(sizes), by, self.every, total, (scores, blocks))
 
 
 def blocks_of(rows: Rows, by: Any, every: Any) -> Any:
-    """The block of each row (n,), as texts: a value, or the first time of a period."""
+    """The block of each row (n,), as texts: a value, or the first time of a period; empty where a row has no value."""
     values = values_of(rows, by, "blocks")
     if every is None:
-        return np.array([as_label(value) for value in values], dtype=str)
-    times = as_times(values)
-    span, zero = as_span(every, times, "every"), times.dtype.type(0) if times.dtype.kind != "M" else _MONDAY
-    return (zero + (times - zero) // span * span).astype(str)
+        return np.array(["" if is_missing(value) else as_label(value) for value in values], dtype=str)
+    times = as_times(values, np.float64 if isinstance(every, (int, float)) else None)
+    if times.dtype.kind == "M" and (months := months_in(every)):
+        count = times.astype("datetime64[M]").astype(np.int64)
+        return (count // months * months).astype("datetime64[M]").astype(str)
+    span, zero = as_span(every, times, "every"), _MONDAY if times.dtype.kind == "M" else 0.0
+    if not span > span * 0:
+        raise ValueError(f"every must be above zero, got {every!r}.")
+    starts = zero + (times - zero) // span * span
+    is_in_days = times.dtype.kind == "M" and span % np.timedelta64(1, "D") == np.timedelta64(0)
+    return (starts.astype("datetime64[D]") if is_in_days else starts).astype(str)
 
 
 _MONDAY = np.datetime64("1970-01-05")
@@ -132,7 +156,7 @@ class BlockRadii(Radii):
 
     Attributes
     ----------
-    radius, alpha, n : radius of single rows, level, and number of calibration blocks.
+    radius, alpha, n, n_blocks : radius of single rows, level, and numbers of calibration rows and blocks.
     by, every : what a block is.
     total_radius : how much more than planned a row of a block costs at most, in the mean of the block; None of `AllOf`.
     kept : scores and blocks of the calibration rows, for radii at other levels; files do not keep them.
@@ -142,16 +166,24 @@ class BlockRadii(Radii):
     radius: float
     alpha: float
     n: int
+    n_blocks: int
     by: Any
     every: Any = None
     total_radius: float | None = None
     kept: tuple[Array, Any] | None = field(default=None, repr=False, compare=False)
     is_grouped: bool = True
+    of_blocks: ClassVar[bool] = True
+    counted_as: ClassVar[str] = "blocks"
 
     def __post_init__(self) -> None:
-        attained_rank(self.n, check_alpha(self.alpha))
+        attained_rank(self.n_blocks, check_alpha(self.alpha))
         if not np.isfinite(self.radius) or not isinstance(self.by, (str, int, RowLabels)):
             raise ValueError("Radii of blocks must be finite, with blocks in a column by name or position.")
+
+    @property
+    def n_units(self) -> int:
+        """The blocks."""
+        return self.n_blocks
 
     @property
     def kind(self) -> str:
@@ -173,11 +205,11 @@ class BlockRadii(Radii):
         scores, blocks = (None, None) if self.kept is None else self.kept
         rows = rows_without_features(0 if blocks is None else len(blocks), labels=blocks)
         again = type(self.calibrator)(ROW_LABELS).calibrate(kept_scores(scores), rows, alpha)
-        return BlockRadii(again.radius, alpha, again.n, self.by, self.every, again.total_radius, again.kept)
+        return replace(again, by=self.by, every=self.every)
 
     def blocks(self, rows: Rows) -> Any:
-        """The block of each row (N,), where the promise is about their sum; else None."""
-        return None if self.total_radius is None else blocks_of(rows, self.by, self.every)
+        """The block of each row (N,); empty where a row has none."""
+        return blocks_of(rows, self.by, self.every)
 
     def promise(self) -> str:
         """What holds, in words."""

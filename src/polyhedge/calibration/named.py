@@ -19,13 +19,13 @@ from polyhedge.calibration.weighted import Weighted
 
 _MAKERS: dict[str, tuple[Callable[[str], Calibrator], str, bool]] = {
     "marginal": (lambda _: Marginal(), "", False),
-    "total": (Total, "COLUMN", True),
-    "all-of": (AllOf, "COLUMN", True),
+    "total": (lambda given: Total(*_column_and_period(given)), "COLUMN[,EVERY]", True),
+    "all-of": (lambda given: AllOf(*_column_and_period(given)), "COLUMN[,EVERY]", True),
     "by-category": (ByCategory, "COLUMN", True),
     "by-groups": (lambda columns: ByGroups(columns.split(",")), "COLUMN,...", True),
     "by-constraint": (lambda levels: ByConstraint(_levels(levels)), "NAME=ALPHA,...", True),
-    "mean": (lambda given: Mean(*_numbers(given)), "DELTA,LARGEST", False),
-    "cvar": (lambda given: CVaR(*_numbers(given)), "LEVEL,LARGEST,DELTA", False),
+    "mean": (lambda given: Mean(**_numbers(given, "delta", "largest")), "DELTA,LARGEST", False),
+    "cvar": (lambda given: CVaR(**_numbers(given, "level", "largest", "delta")), "LEVEL,LARGEST,DELTA", False),
     "this-model": (lambda delta: ThisModel(_number(delta or "0.05")), "DELTA", False),
     "weighted": (lambda column: Weighted(weights=column), "COLUMN", True),
     "recent": (lambda half_life: Recent(_number(half_life)), "HALF_LIFE", True),
@@ -38,6 +38,12 @@ WORDS = ", ".join(
 """What can be asked for."""
 
 
+def _column_and_period(text: str) -> tuple[str, Any]:
+    """A column of blocks, or a column of times and the length of a block, from a text such as "date,7D"."""
+    column, _, every = text.partition(",")
+    return column.strip(), _number(every.strip()) or None
+
+
 def _number(text: str) -> Any:
     """The number that a text holds, or the text: the calibrator says what it must be."""
     try:
@@ -46,9 +52,9 @@ def _number(text: str) -> Any:
         return text
 
 
-def _numbers(text: str) -> list[Any]:
-    """The numbers in a text such as "0.05,1000"."""
-    return [_number(part) for part in text.split(",") if part]
+def _numbers(text: str, *names: str) -> dict[str, Any]:
+    """The numbers in a text such as "0.05,,1000" by name, without those that are left out."""
+    return {name: _number(part) for name, part in zip(names, text.split(","), strict=False) if part.strip()}
 
 
 def _levels(text: str) -> dict[str, Any]:
@@ -61,7 +67,8 @@ def calibrator_named(text: str) -> Calibrator:
     """The calibrator of these words."""
     name, _, more = text.partition(":")
     make, allowed, needed = _MAKERS.get(name, (None, "", False))
-    if make is None or (needed and not more) or (more and not allowed):
+    has_too_many = "..." not in allowed and more.count(",") > allowed.count(",")
+    if make is None or (needed and not more) or (more and not allowed) or has_too_many:
         raise ValueError(f"calibration must be one of {WORDS}; got {text!r}.")
     try:
         return make(more)

@@ -70,6 +70,14 @@ class Calibrator:
     needs_order: ClassVar[bool] = False
     """Whether calibration rows must come in the order of time."""
 
+    of_blocks: ClassVar[bool] = False
+    """Whether it promises something for blocks of rows, which may come from a column that is no feature as it is."""
+
+    @property
+    def reads_times(self) -> bool:
+        """Whether blocks are periods of time."""
+        return False
+
     counts_groups: ClassVar[bool] = False
     """Whether rows of one group, near-copies, count once; otherwise rows in groups are refused."""
 
@@ -137,6 +145,9 @@ class Radii:
         """Whether calibration rows were counted by groups of near-copies."""
         return False
 
+    counted_as: ClassVar[str] = "groups"
+    """What the rows come in where these are counted instead."""
+
     @property
     def n_units(self) -> int:
         """How many independent rows, groups or blocks set them."""
@@ -185,8 +196,11 @@ class Radii:
     risk: tuple[float, float] | None = None
     """With a promise for a mean: the worst share of rows, and how much more than planned they cost on average."""
 
+    of_blocks: ClassVar[bool] = False
+    """Whether something is promised for blocks of rows: for their sum, or for all of them together."""
+
     def blocks(self, rows: Rows) -> Any:
-        """The block of each row (N,) whose sum something is promised for; None if nothing is."""
+        """The block of each row (N,); None where nothing is promised for blocks."""
         return None
 
     def promise(self) -> str:

@@ -419,8 +419,8 @@ def _duration(amount: Any, name: str) -> Any:
     except ValueError as error:
         raise ValueError(
             f"{name} must be a number of at least 0 with a unit, such as '7D' or '12h', where times are dates, got "
-            f"{str(amount)[:40]!r}. Units are W, D, h, min, s, ms and us; a backtest also "
-            "takes months (1M) and years (1Y)."
+            f"{str(amount)[:40]!r}. Units are W, D, h, min, s, ms and us; backtests "
+            "and blocks also take months (1M) and years (1Y)."
         ) from error
     return length.to_timedelta64().astype("timedelta64[us]")
 

@@ -66,6 +66,7 @@ class Backtest:
     decider : as it is after the last period.
     not_missed : share of all rows that were not missed, where those without a bound count as held: what the promise of
         `Online` is about.
+    blocks_held : share of blocks that kept what `Total` or `AllOf` promises for them; None with other promises.
     """
 
     periods: tuple[Period, ...]
@@ -73,6 +74,13 @@ class Backtest:
     promised: float
     decider: RobustDecider
     not_missed: Proportion
+    blocks_held: Proportion | None = None
+
+    @property
+    def evidence(self) -> Proportion:
+        """How often held what is promised: for rows with a bound, or for blocks."""
+        is_of_rows = self.blocks_held is None or self.decider.model_.radii.total_radius is not None
+        return self.coverage if is_of_rows or self.blocks_held is None else self.blocks_held
 
     @property
     def cost_unit(self) -> str:
@@ -87,7 +95,8 @@ class Backtest:
     @property
     def verdict(self) -> str:
         """Whether the promise was kept over this history, in a sentence; rows are taken for independent."""
-        coverage, promised = self.coverage, f"the promised {self.promised:.3g}"
+        coverage, promised = self.evidence, f"the promised {self.promised:.3g}"
+        units = "rows" if coverage is self.coverage else "blocks"
         if not coverage.n:
             return "Nothing was promised: no row had a finite bound."
         if coverage.high < self.promised:
@@ -95,8 +104,9 @@ class Backtest:
             advice = "" if follows else " Outcomes change: use Online calibration, or refresh between periods."
             return f"Not kept: the interval lies below {promised}.{advice}"
         if coverage.low > self.promised:
-            return f"Kept: the interval lies above {promised}, so that bounds could be lower."
-        return f"Kept: the interval holds {promised}, as far as {coverage.n} rows can tell."
+            is_exact = self.decider.model_.radii.is_marginal  # others hold more often by their nature
+            return f"Kept: the interval lies above {promised}{', so that bounds could be lower' * is_exact}."
+        return f"Kept: the interval holds {promised}, as far as {coverage.n} {units} can tell."
 
     def __str__(self) -> str:
         bound, realised = (with_unit(head, self.cost_unit) for head in ("bound", "realised"))
@@ -109,7 +119,8 @@ class Backtest:
         ]
         worst = f"worst period {self.worst.coverage:.3f} from {in_days(self.worst.start)}"
         covered = f"covered {self.coverage}{self._counted_held()}  (promised {self.promised:.3g})"
-        return "\n".join([*lines, f"{covered}; {worst}", self.verdict])
+        blocks = [] if self.blocks_held is None else [f"blocks held {self.blocks_held} of {self.blocks_held.n}"]
+        return "\n".join([*lines, f"{covered}; {worst}", *blocks, self.verdict])
 
     def __repr__(self) -> str:
         return f"<Backtest: {len(self.periods)} periods, covered {self.coverage}, promised {self.promised:.3g}>"
@@ -204,10 +215,12 @@ def backtest(
         period, measures = _period(tested, history, now, begin)
         periods.append(period)
         measured.append(measures)
-    inside, has_bound = (np.concatenate([getattr(m, name) for m in measured]) for name in ("inside", "has_bound"))
-    covered, not_missed = proportion(inside[has_bound]), proportion(inside | ~has_bound)
+    whole = RowMeasures.together(measured)
+    covered, not_missed = proportion(whole.inside[whole.has_bound]), proportion(whole.inside | ~whole.has_bound)
     tested.set_params(split=decider.split if isinstance(decider.split, TimeSplit) else "time")
-    return Backtest(tuple(periods), covered, 1 - tested.alpha_, tested, not_missed)
+    kept = whole.blocks_held
+    blocks = None if kept is None else proportion(kept)
+    return Backtest(tuple(periods), covered, 1 - tested.alpha_, tested, not_missed, blocks)
 
 
 @dataclass(frozen=True, eq=False)

@@ -48,11 +48,11 @@ def certified_frontier(
     >>> frontier.columns.tolist()
     ['bound', 'miscoverage', 'miscoverage_at_most', 'cost']
     """
-    if not deciders:
-        raise ValueError("certified_frontier needs at least one fitted decider, by a name.")
+    if not isinstance(deciders, Mapping) or not deciders:
+        raise ValueError("certified_frontier needs a dictionary with at least one fitted decider, by a name.")
     share, found = check_alpha(delta) / (len(deciders) * (1 if largest is None else 2)), {}
     for name, decider in deciders.items():
-        measured = decider.measure(X, Y, **more)
+        measured = decider.evaluate(X, Y, **more).rows  # warns of rows that the decider has seen
         n, missed, costs = len(measured.held), int((~measured.promise_held).sum()), measured.realised
         if not measured.decided.all() or not np.isfinite(measured.cost_bound).all():
             raise ValueError(f"Every row must have a decision with a bound, and {name!r} has rows without one.")

@@ -134,7 +134,7 @@ def alarm_for(radii: Any, rate: float = 0.01) -> Alarm | None:
     return None if law is None else Alarm.of(radii.n, round(law.args[0]), rate)
 
 
-@stored("monitoring", unbounded=("radii",))
+@stored("monitoring", unbounded=("radii", "excess"))
 @dataclass(frozen=True, eq=False)
 class Monitoring:
     """Coverage since `fit`, `recalibrate` or `refresh`.
@@ -147,6 +147,9 @@ class Monitoring:
     promised : 1 - alpha.
     alarm : whether this is more than chance; None if the coverage has no exact distribution, such as by category.
     was_recomputed : whether some rows came without the bounds that were issued, so that radii were computed again.
+    blocks : n texts, the block of each row, empty where a log does not know it; None where nothing is promised for
+        blocks.
+    excess : (n,) by how much the score of a row lies above the radius of sums; None if all rows of a block must hold.
     """
 
     missed: Mask
@@ -154,6 +157,8 @@ class Monitoring:
     promised: float
     alarm: Alarm | None
     was_recomputed: bool = False
+    blocks: tuple[str, ...] | None = None
+    excess: Array | None = None
 
     def __post_init__(self) -> None:
         if self.missed.ndim != 1 or self.missed.shape != self.radii.shape or np.isnan(self.radii).any():
@@ -165,7 +170,9 @@ class Monitoring:
     @classmethod
     def of(cls, model: Model) -> Monitoring:
         """Before any outcome is known."""
-        return cls(np.zeros(0, dtype=bool), np.zeros(0), 1 - model.radii.alpha, alarm_for(model.radii))
+        none, alarm = np.zeros(0), alarm_for(model.radii)
+        blocks, excess = () if model.radii.of_blocks else None, None if model.radii.total_radius is None else none
+        return cls(none > 0, none, 1 - model.radii.alpha, alarm, blocks=blocks, excess=excess)
 
     @property
     def has_bound(self) -> Mask:
@@ -195,6 +202,16 @@ class Monitoring:
         return proportion(~self.missed) if len(self.missed) else None
 
     @property
+    def blocks_held(self) -> Proportion | None:
+        """Share of blocks that kept what is promised for them, by the rows of them so far; None before any block."""
+        is_known = np.array(self.blocks or (), dtype=str) != ""
+        if not is_known.any():
+            return None
+        block_of = np.unique(np.array(self.blocks)[is_known], return_inverse=True)[1]
+        over = self.missed if self.excess is None else self.excess
+        return proportion(np.bincount(block_of, over[is_known]) <= 0)
+
+    @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
         """That notably more rows were covered than promised, if the promise asks for no more; valid at any row."""
         alarm, alpha = self.alarm, 1 - self.promised
@@ -216,8 +233,11 @@ class Monitoring:
 
     def in_words(self) -> str:
         """How many rows were covered, and how many had no bound."""
-        n, n_bounded = len(self.missed), int(self.has_bound.sum())
-        promised = f"(promised {self.promised:.3g})"
+        n, n_bounded, kept = len(self.missed), int(self.has_bound.sum()), self.blocks_held
+        is_of_blocks = self.blocks is not None and self.excess is None
+        promised = f"(promised {self.promised:.3g}{' of blocks' * is_of_blocks})"
+        if kept is not None:
+            promised += f"; {kept} of {kept.n} blocks kept their promise, by their rows so far"
         if not n:
             return f"no outcome is known yet {promised}"
         if n == n_bounded:
@@ -321,16 +341,19 @@ def updated(model: Model, state: MonitoringState, outcomes: Outcomes) -> tuple[M
         at = issued
         if issued is None and not model.radii.follows_outcomes:
             at = model.radii.at(rows)
-        digest = digest_rows(rows.features, rows.outcomes)
-        model, later = after_scores(model, so_far, model.scores(rows), at, digest)
+        digest, blocks = digest_rows(rows.features, rows.outcomes), model.radii.blocks(rows)
+        model, later = after_scores(model, so_far, model.scores(rows), at, digest, blocks)
         so_far = replace(later, was_recomputed=so_far.was_recomputed or issued is None)
     return model, replace(state, monitoring=so_far, is_unlogged=state.is_unlogged or len(rows) > 0)
 
 
 def after_scores(
-    model: Model, so_far: Monitoring, scores: Array, radii: Array | None, digest: str
+    model: Model, so_far: Monitoring, scores: Array, radii: Array | None, digest: str, blocks: Any = None
 ) -> tuple[Model, Monitoring]:
-    """The model and its coverage after scores (N,) against radii (N,); None if the radii follow outcomes."""
+    """The model and its coverage after scores (N,) against radii (N,); None if the radii follow outcomes.
+
+    `blocks` (N,) are those of the rows; None where they are not known.
+    """
     was_recomputed = so_far.was_recomputed or radii is None
     if model.radii.follows_outcomes:
         later, radii = one_by_one(model.radii, scores, radii)
@@ -340,9 +363,12 @@ def after_scores(
         is_first = model.radii.n_rows == 0
         model = entered if is_first else replace(entered, trail=(*model.trail[:-1], entered.trail[-1]))
     held_to = np.asarray(radii, dtype=np.float64)
-    missed = scores > held_to
+    missed, total = scores > held_to, model.radii.total_radius
+    names = ("",) * len(missed) if blocks is None else tuple(map(str, blocks))
     return model, replace(
         so_far,
+        blocks=None if so_far.blocks is None else so_far.blocks + names,
+        excess=None if so_far.excess is None else np.concatenate([so_far.excess, scores - (total or 0.0)]),
         missed=np.concatenate([so_far.missed, missed]),
         radii=np.concatenate([so_far.radii, held_to]),
         alarm=None if so_far.alarm is None else so_far.alarm.updated(missed[np.isfinite(held_to)]),

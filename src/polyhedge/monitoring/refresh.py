@@ -24,7 +24,7 @@ from polyhedge.planning.development import Development, redeveloped
 from polyhedge.predictors.recipes import is_auto, is_made_here
 from polyhedge.predictors.regressor import Predictor, as_predictor, out_of_fold
 from polyhedge.problems.checks import is_named
-from polyhedge.rows import Rows, as_values, check_row_labels, check_rows, n_rows_of
+from polyhedge.rows import Rows, as_values, check_row_labels, check_rows, n_rows_of, raw_values
 
 _LEAST_TO_TRAIN = 2
 """One row is left out of the fit of the other, so that there is a residual."""
@@ -56,7 +56,7 @@ def recalibrated(
     check_row_labels(calibrator, X, labels)
     rows = model.read(X, Y, parameters, to_score=True)
     own_groups = labels_of_groups(settings, groups, X, len(rows), labels)
-    rows = replace(rows, groups=own_groups, labels=None if labels is None else as_values(labels))
+    rows = replace(rows, groups=own_groups, labels=raw_values(calibrator, X) if labels is None else as_values(labels))
     clock = clock_for(settings.split, times)
     if clock is not None and (clock.column is not None or clock.times is not None):
         # Radii that weigh rows by age, or follow them, take them in the order of time.

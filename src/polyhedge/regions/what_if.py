@@ -16,13 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from polyhedge._support.frames import as_pandas
+from polyhedge._support.frames import as_pandas, check_same_rows
 from polyhedge._support.tolerances import SOLVED
 from polyhedge._support.validation import Array
 from polyhedge.decisions import Decisions
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust.adversary import Adversary, WorstCase
 from polyhedge.robust.support import maximise
+from polyhedge.rows import n_rows_of
 from polyhedge.sets import Region
 from polyhedge.solvers.program import SolverError, Status, status_at
 
@@ -44,13 +45,13 @@ def bound_decisions(
     bounds, worst, gaps, details = np.full(n, np.inf), np.full((n, problem.n_outcomes), np.nan), np.zeros(n), [""] * n
     for i in range(n):
         if not np.isfinite(z[i]).all():
-            bounds[i], details[i] = np.nan, "No decision was given"
+            bounds[i], details[i] = np.nan, "A decision is missing or infinite"
         elif np.isfinite(radii[i]):
             case, details[i] = _worst(problem.at_values(values[i]), region(i), z[i])
             bounds[i], worst[i], gaps[i] = case.value, case.outcome, case.gap
     sizes = np.maximum(np.abs(bounds), np.abs(bounds - gaps))
     status = np.array([status_at(gap, size) for gap, size in zip(gaps, sizes, strict=True)], dtype=object)
-    status[np.isnan(bounds)], status[np.isinf(bounds)] = Status.NOT_DECIDED, Status.UNBOUNDED
+    status[np.isnan(bounds)] = Status.NOT_DECIDED
     return Decisions(
         flat=z,
         cost_bound=bounds,
@@ -63,41 +64,51 @@ def bound_decisions(
     )
 
 
-def given_decisions(problem: DecisionProblem, z: Any, n: int) -> Array:
-    """The user's decisions as (n, p): an array in the shape of the variable, a frame by name, or `Decisions`."""
-    names = list(problem.decision_names)
+def given_decisions(problem: DecisionProblem, z: Any, X: Any) -> Array:
+    """The user's decisions at rows X as (n, p): an array in the shape of the variable, a frame by name, or `Decisions`.
+
+    Auxiliary variables of the problem must be there too, as in `Decisions.flat`.
+    """
+    names, n = list(problem.decision_names), n_rows_of(X)
     if isinstance(z, Decisions):
+        check_same_rows({"X": X, "z": z.to_frame("pandas")})
         z = z.flat
     elif hasattr(z, "columns"):
         frame = as_pandas(z)
+        check_same_rows({"X": X, "z": frame})
         missing = [name for name in names if name not in frame.columns]
         if missing:
             raise ValueError(f"z must have a column for each decision: {', '.join(names)}. It lacks {missing[0]}.")
         z = frame[names]
-    flat = np.asarray(z, dtype=np.float64)
-    if flat.size != n * len(names):
+    try:
+        flat = np.asarray(z, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"z must be an array of numbers, a frame or decisions, got {type(z).__name__}.") from error
+    p = problem.layout.size
+    if flat.size != n * p or (n > 1 and len(flat) != n):
+        more = f", and the {p - len(names)} auxiliary ones behind them, as in flat of decisions" * (p > len(names))
         raise ValueError(
-            f"z must have {n} row(s) of {len(names)} number(s), one for each of {', '.join(names)}, got shape "
+            f"z must have {n} row(s) of {p} number(s), one for each of {', '.join(names)}{more}, got shape "
             f"{flat.shape}."
         )
-    return flat.reshape(n, len(names))
+    return flat.reshape(n, p)
 
 
 def _worst(problem: DecisionProblem, region: Region, z: Array) -> tuple[WorstCase, str]:
     """The worst case of one decision over a region, and a note on what it cannot promise."""
     adversary = Adversary(problem, region.shape, region.radius, region.center)
     nothing = np.full(problem.n_outcomes, np.nan)
+    notes = []
     try:
         case = adversary.worst_case(z)
-    except (SolverError, ValueError):
-        if not _open_ends(problem, region):
-            raise
-        case = WorstCase(np.inf, nothing)
-    notes = []
+    except (SolverError, ValueError, TypeError) as error:
+        case, is_open = WorstCase(np.inf, nothing), bool(_open_ends(problem, region))
+        if isinstance(error, TypeError) or not is_open:
+            notes.append(f'The worst case over this region is out of reach. Use guarantee="outcome" ({error})')
     if case.value == -np.inf:
         case = WorstCase(np.inf, nothing)
         notes.append("No outcome within the known support keeps the bound of this row")
-    elif case.value == np.inf:
+    elif case.value == np.inf and not notes:
         case = WorstCase(np.inf, nothing)
         open_ends = " and ".join(_open_ends(problem, region))
         notes.append(

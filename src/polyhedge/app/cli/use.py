@@ -141,8 +141,8 @@ def _beyond_rows(decisions: Any, totals: Any) -> list[str]:
         lines += [f"... {len(shown) - _MOST_BLOCKS} more blocks: --json has all"] * (len(shown) > _MOST_BLOCKS)
     if decisions.risk is not None:
         share = decisions.risk[0]
-        whose = "All rows like these" if share == 1 else f"The worst {share:g} of rows like these"
-        lines.append(f"{whose} cost on average at most {decisions.risk_bound():.4g}")
+        whose = "These rows" if share == 1 else f"The worst {share:g} of these rows"
+        lines.append(f"{whose} are expected to cost on average at most {decisions.risk_bound():.4g}")
     return lines
 
 

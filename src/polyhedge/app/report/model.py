@@ -285,8 +285,8 @@ def in_short(decider: RobustDecider, seen: Evaluation | None) -> list[Block]:
         ("Mean realised cost", evaluation.realised_cost, against),
     )
     cards += [Card(name, amount(f"{cost.value:.4g}", unit), more) for name, cost, more in costs]
-    if (totals := evaluation.totals_held) is not None:
-        cards.append(Card("Bound of a block held", percent(totals), f"of {totals.n} blocks of held-out rows"))
+    if (blocks := evaluation.blocks_held) is not None:
+        cards.append(Card("Promise for blocks held", percent(blocks), f"of {blocks.n} blocks of held-out rows"))
     if evaluation.risk is not None:
         share, realised, bound = evaluation.risk
         whose = "all held-out rows" if share == 1 else f"the worst {percent(share)} of held-out rows"
