@@ -328,6 +328,8 @@ class Decisions:
         """What went wrong in which share of the contexts; empty if nothing did."""
         # A policy of the user's claims no optimum, and none is missed.
         fine = self.is_optimal | (self.status == Status.FINISHED)
+        if fine.all() and not self.detail and np.isfinite(self.cost_bound).all():
+            return ""
         counts = Counter(str(status) for status in self.status[~fine])
         parts = [f"{count} of {len(self)} decisions: {message}" for message, count in counts.most_common()]
         n_unbounded = int((np.isposinf(self.cost_bound) & fine).sum())

@@ -161,6 +161,10 @@ class Tables:
         return zeta
 
     @cached_property
+    def _without_price(self) -> Array:
+        return self._zeta(np.zeros(1))
+
+    @cached_property
     def _stands(self) -> list[tuple[Array, Array, float]]:
         """For each term where its decision may stand, the slopes between, and what counts as level."""
         ends = [-np.inf], [np.inf]
@@ -169,7 +173,8 @@ class Tables:
     def _placed(self, price: Array, centers: Array, scales: Array) -> Array:
         """The best decisions when the coupling row has this price (N,), or one for all rows (1,)."""
         cost = self.cost
-        z = np.minimum(np.maximum(centers + scales[:, None] * self._zeta(price), cost.lower), cost.upper)
+        zeta = self._zeta(price) if price.any() else self._without_price
+        z = np.minimum(np.maximum(centers + scales[:, None] * zeta, cost.lower), cost.upper)
         if not cost.is_integer:
             return z
         below = np.floor(z + FEASIBLE)
