@@ -43,9 +43,7 @@ def kept(calibrator: type, radii: object, scores: np.ndarray, blocks: np.ndarray
     return largest <= radii.radius
 
 
-@pytest.mark.parametrize("calibrator", [Total, AllOf])
-@pytest.mark.parametrize("law", ["heavy tails", "ties", "larger blocks are worse"])
-def test_blocks_keep_their_promise_as_often_as_the_exact_law_says(calibrator: type, law: str) -> None:
+def check_law(calibrator: type, law: str) -> None:
     """300 calibrations with 19 blocks each; scores without ties follow Beta(k, n + 1 - k)."""
     rng, n, alpha = np.random.default_rng(0), 19, 0.2
     test_scores, test_blocks = drawn(rng, law, 4000)
@@ -56,9 +54,25 @@ def test_blocks_keep_their_promise_as_often_as_the_exact_law_says(calibrator: ty
         held.append(kept(calibrator, radii, test_scores, test_blocks).mean())
         uniform.append(coverage_law(n, alpha).cdf(held[-1]))
     if law == "ties":
-        assert np.mean(held) >= 1 - alpha - 4 * np.std(held) / np.sqrt(300)
+        assert np.mean(held) >= 1 - alpha - 4 * np.std(held) / np.sqrt(300), "held too rarely"
     else:
-        assert stats.kstest(uniform, "uniform").pvalue > FALSE_ALARM
+        assert stats.kstest(uniform, "uniform").pvalue > FALSE_ALARM, "not the exact law"
+
+
+@pytest.mark.parametrize("calibrator", [Total, AllOf])
+@pytest.mark.parametrize("law", ["heavy tails", "ties", "larger blocks are worse"])
+def test_blocks_keep_their_promise_as_often_as_the_exact_law_says(calibrator: type, law: str) -> None:
+    check_law(calibrator, law)
+
+
+@pytest.mark.parametrize("calibrator", [Total, AllOf])
+def test_a_radius_of_too_low_a_rank_breaks_the_promise_and_the_test_sees_it(
+    calibrator: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = lambda scores, alpha: ph.calibration.conformal_radius(scores, alpha + 0.1)  # noqa: E731
+    monkeypatch.setattr("polyhedge.calibration.blocks.conformal_radius", broken)
+    with pytest.raises(AssertionError, match="not the exact law"):
+        check_law(calibrator, "heavy tails")
 
 
 def test_bounds_of_single_rows_break_the_promise_for_all_of_a_block() -> None:

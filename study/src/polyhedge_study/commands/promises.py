@@ -1,4 +1,4 @@
-"""`polyhedge reproduce guarantees`, `limit`, `cases` and `online`: promises about costs, their limit, real problems."""
+"""`polyhedge reproduce guarantees`, `limit`, `cases`, `online`, `promises`: promises about costs, on real problems."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from polyhedge_study.inside import replace_file
 if TYPE_CHECKING:
     from polyhedge_study.jobs import Workers
 
-__all__ = ["cases", "guarantees", "limit", "of_decisions_taken", "online", "recourse"]
+__all__ = ["cases", "guarantees", "limit", "of_decisions_taken", "online", "promises", "recourse"]
 
 _QUICK_SEEDS = 2
 """Enough to see the size of premiums, not to tell methods apart."""
@@ -157,6 +157,33 @@ def online(out: Out = Path("results")) -> None:
     show(grid, dense=True)
     replace_file(out / "online.md", grid.markdown().encode())
     say_paths([out / "online.md"])
+
+
+def promises(
+    part: Annotated[
+        list[str] | None, typer.Option(help="what-if, totals, groups or means; may be repeated. All by default.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=2, help="Number of seeds or splits.")] = 10,
+    out: Out = Path("results"),
+) -> None:
+    """Altered decisions, totals of blocks, overlapping groups, mean and CVaR: the figures of their pages.
+
+    Data come from published packages. Writes promises-<part>.md. Takes some minutes.
+
+    Example: polyhedge reproduce promises --part totals --seeds 5
+    """
+    from polyhedge_study import promises as study
+    from polyhedge_study.commands.tables import show
+
+    parts = {"what-if": study.altered, "totals": study.totals, "groups": study.groups, "means": study.means}
+    unknown = [name for name in part or () if name not in parts]
+    if unknown:
+        raise ValueError(f"part must be one of {', '.join(parts)}; got {unknown[0]!r}.")
+    for name in part or parts:
+        grid = parts[name](seeds)
+        show(grid, dense=True)
+        replace_file(out / f"promises-{name}.md", grid.markdown().encode())
+        say_paths([out / f"promises-{name}.md"])
 
 
 def recourse(

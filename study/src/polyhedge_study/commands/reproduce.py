@@ -20,7 +20,7 @@ from polyhedge_study.commands.common import (
     say_paths,
     workers_of,
 )
-from polyhedge_study.commands.promises import cases, guarantees, limit, of_decisions_taken, online, recourse
+from polyhedge_study.commands.promises import cases, guarantees, limit, of_decisions_taken, online, promises, recourse
 from polyhedge_study.inside import replace_file
 
 reproduce = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
@@ -268,5 +268,5 @@ def generalisation(
     say_paths([out / f"generalisation.{suffix}" for suffix in ("csv", "json", "md")])
 
 
-for _command in (guarantees, limit, cases, online, recourse):
+for _command in (guarantees, limit, cases, online, promises, recourse):
     reproduce.command()(_command)
