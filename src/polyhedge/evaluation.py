@@ -104,6 +104,7 @@ class Evaluation:
     volume : mean Lebesgue volume of the sets; None where it was not asked for and is not quick and exact.
     promised : 1 - alpha.
     n_undecided : rows without a decision; those with a finite radius count as not held.
+    n_infeasible : rows of infinite cost, whose second stage is infeasible: they are not held, and no mean has them.
     over_nominal : mean of g(z(x), y) - g(z'(x), y) for z'(x), the decision that trusts the prediction; negative
         where robustness paid.
     constraints_held : share of rows for which all uncertain constraints held; None where there are none.
@@ -143,6 +144,7 @@ class Evaluation:
     n_unpromised: int = 0
     volume: Volume | None = None
     n_undecided: int = 0
+    n_infeasible: int = 0
     constraints_held: Proportion | None = None
     nominal_constraints_held: Proportion | None = None
     constraints: tuple[ConstraintMeasure, ...] = ()
@@ -202,6 +204,8 @@ class Evaluation:
             shares["volume"] = f"{float(self.volume):.4g}"
         if self.n_undecided:
             shares["undecided rows"] = str(self.n_undecided)
+        if self.n_infeasible:
+            shares["infinite cost"] = f"{self.n_infeasible} rows, which no mean above has"
         if self.one_a_group is not None:  # near-copies are no independent evidence: an interval of all is too narrow
             shares["one row a group"] = f"{self.one_a_group} of {self.one_a_group.n} groups covered"
         return [*(f"{name:<16} {text}" for name, text in shares.items()), *(f"  {group}" for group in self.groups)]
@@ -442,6 +446,7 @@ class RowMeasures:
             volume=volume,
             promised=1 - alpha,
             n_undecided=int((~self.decided[chosen]).sum()),
+            n_infeasible=int(np.isposinf(self.realised[chosen]).sum()),
             over_nominal=estimate(self.over_nominal[chosen], among=self.realised[chosen]),
             cost_unit=self.cost_unit,
             blocks_held=None if rows is not None or (kept := self.blocks_held) is None else proportion(kept),
@@ -472,8 +477,9 @@ def measure_rows(
     trusting, nominal = decide_knowing(problem, centers, values)
     realised = _realised(problem, z, outcomes, values)
     premium = decisions.cost_bound - nominal
-    regret = realised - decide_knowing(problem, outcomes, values)[1]
-    over_nominal = realised - _realised(problem, trusting, outcomes, values)
+    regret = np.where(np.isfinite(realised), realised, np.nan) - decide_knowing(problem, outcomes, values)[1]
+    with np.errstate(invalid="ignore"):  # a second stage may be infeasible after both decisions
+        over_nominal = realised - _realised(problem, trusting, outcomes, values)
     over_nominal[np.abs(over_nominal) <= CANCELLATION * np.abs(realised)] = 0.0
     # What solvers and floats may be off by: a share of what decisions differ by in this very row, and of the bound.
     gap = np.where(np.isfinite(decisions.gap), decisions.gap, 0.0)

@@ -473,12 +473,13 @@ def calibrated_radii(family: RegionFamily, calibrator: Calibrator, rows: Rows, a
     try:
         radii = calibrator.calibrate(scores, rows, alpha)
     except ValueError as error:
-        n_lost = int(np.isinf(scores).reshape(len(scores), -1).any(axis=1).sum())
-        if not family.why_infinite or not n_lost:
+        lost = np.flatnonzero(np.isinf(scores).reshape(len(scores), -1).any(axis=1))
+        if not family.why_infinite or not len(lost):
             raise
         # With other scores in their place an error that has another cause, such as too few rows, comes again.
         calibrator.calibrate(np.where(np.isinf(scores), 0.0, scores), rows, alpha)
-        raise ValueError(f"In {n_lost} of {len(scores)} calibration rows {family.why_infinite}") from error
+        which = f"{len(lost)} of {len(scores)} calibration rows (the first: {', '.join(map(str, lost[:5]))})"
+        raise ValueError(f"In {which} {family.why_infinite}") from error
     if not isinstance(radii, Radii):
         raise TypeError(
             "A calibrator must return a polyhedge.calibration.Radii, but the method calibrate of "

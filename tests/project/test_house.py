@@ -129,15 +129,15 @@ def test_no_module_is_longer_than_a_reader_keeps_in_mind() -> None:
 
 
 BUDGETS = {
-    "": 3762,  # 2900 is the aim
+    "": 3770,  # 2900 is the aim
     "data": 870,  # 900 is the aim
     "predictors": 1591,  # 1000 is the aim
     "problems": 4750,  # 3900 is the aim
     "sets": 1120,
     "robust": 3460,  # 3500 is the aim
     "learners": 3855,
-    "planning": 4070,  # 3000 is the aim
-    "regions": 1030,  # 900 is the aim
+    "planning": 4092,  # 3000 is the aim
+    "regions": 1040,  # 900 is the aim
     "calibration": 1843,  # 1900 is the aim
     "monitoring": 1362,
     "io": 1439,  # 1500 is the aim

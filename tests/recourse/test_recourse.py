@@ -457,3 +457,44 @@ class TestGuarantee:
         np.testing.assert_allclose(e.realised_cost, later.cost.mean())
         alone = decider.repair(X[200:201], Y[200:201], now[:1])
         np.testing.assert_allclose(alone.flat, later.flat[:1])
+
+
+def rushed(cap, integer=False):
+    """What is missing is made in a rush, at most so much in sum."""
+    z, y = cp.Variable(2, nonneg=True, name="make"), cp.Variable(2, nonneg=True, name="rush", integer=integer)
+    return DecisionProblem(
+        decision=z,
+        recourse=y,
+        n_outcomes=2,
+        constraints=[cp.sum(z) <= 45],
+        cost=lambda z, u, y: cp.sum(z) + 3 * cp.sum(y) + 0.2 * cp.sum(cp.pos(z - u)),
+        recourse_constraints=lambda z, u, y: [z + y >= u, cp.sum(y) <= cap],
+    )
+
+
+@pytest.mark.filterwarnings("ignore::polyhedge.DiagnosticWarning")
+@pytest.mark.parametrize(("cap", "integer"), [(4, False), (9, False), (50, False), (50, True)])
+def test_plans_avoid_infeasible_second_stages_and_every_face_shows_what_they_cost(cap, integer, tmp_path):
+    rng, n = np.random.default_rng(23), 380
+    X = rng.normal(size=(n, 1))
+    Y = np.hstack([10 + 3 * X, np.full((n, 1), 12.0)]) + rng.gamma(2, 2, (n, 2))
+    decider = ph.RobustDecider(rushed(cap, integer), "linear", guarantee="cost", random_state=0).fit(X[:300], Y[:300])
+    now, e = decider.decide(X[300:]), decider.evaluate(X[300:], Y[300:])
+    lost = np.isposinf(decider.repair(X[300:], Y[300:], now).second_cost)
+    assert lost.mean() <= 0.05
+    assert e.n_infeasible == lost.sum()
+    assert ("infinite cost" in str(e)) == lost.any()
+    assert abs(e.expected_cost - e.realised_cost) <= (0.1 if not integer else 0.2) * e.realised_cost
+    page = tmp_path / "page.html"
+    decider.report(page, X[300:], Y[300:])
+    assert "rush" in page.read_text()
+    changed = decider.bound(X[300:302], 1.1 * now.z[:2])
+    assert (changed.cost_bound >= now.cost_bound[:2] - 2).all()
+    assert not np.isfinite(changed.cost_bound).any() or not integer
+
+
+def test_error_names_the_second_stage_and_the_rows_where_too_many_are_infeasible():
+    X = np.linspace(0, 1, 100)[:, None]
+    Y = np.hstack([X, X]) + np.random.default_rng(0).uniform(10, 35, (100, 2))
+    with pytest.raises(ValueError, match=r"calibration rows \(the first: .* second stage is infeasible: no second"):
+        ph.RobustDecider(rushed(4), "linear", guarantee="cost", random_state=0).fit(X, Y)

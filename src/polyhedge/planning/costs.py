@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -43,12 +43,14 @@ class PlanningProblem:
     pool : (K, 1 + p, 1 + d + t) pieces that stand for the second stage in plans, a lower bound of it; None without.
     tried_z, tried_u : (n, p) and (n, d), decisions and outcomes that give a pool at values of the parameters, where
         these move the pieces.
+    n_penalties : how many of the last pieces make infeasible second stages expensive: expected costs do without them.
     """
 
     original: DecisionProblem
     pool: Array | None = None
     tried_z: Array | None = None
     tried_u: Array | None = None
+    n_penalties: int = 0
 
     @cached_property
     def problem(self) -> DecisionProblem:
@@ -211,6 +213,9 @@ class PlanningProblem:
             if over is None or over[0] is not points:
                 over = self._over[""] = points, JointCost(self.joint, padded(points, values.shape[1]))
             quantile, mean = over[1].quantile(z, np.hstack([centers, values]), scales, level)
+            if self.n_penalties and self.pool is not None:
+                own = replace(self, pool=self.pool[: -self.n_penalties], n_penalties=0)
+                mean = JointCost(own.joint, over[1].points).quantile(z, np.hstack([centers, values]), scales, level)[1]
             alone = self.alone(z, values)
             return quantile + alone, mean + alone
         quantile, mean = np.full(len(z), np.nan), np.full(len(z), np.nan)

@@ -40,7 +40,8 @@ from polyhedge.solvers.program import Status
 # cuts are quick, and sharper ones are worth their time. Rows with parameters need a program each, and every cut is a
 # row of every quadratic or conic program.
 _FOR_USE = {"segment": Effort(300, 15, ENOUGH), "parameters": Effort(30, 15, ENOUGH), "bent": Effort(20, 5, 3e-3)}
-_TO_SCORE = {"segment": Effort(120, 15, 4e-4), "bent": Effort(12, 3, 1e-2)}
+_FOR_USE["pool"] = Effort(40, 20, 1e-3)
+_TO_SCORE = {"segment": Effort(120, 15, 4e-4), "bent": Effort(12, 3, 1e-2), "pool": Effort(20, 16, 2e-3)}
 
 
 @stored("decision rule")
@@ -158,6 +159,7 @@ def fit_planner(
         "segment": problem.segment is not None,
         "parameters": bool(problem.problem.parameters),
         "bent": problem.is_bent,
+        "pool": problem.pool is not None,
     }
     kind = next((kind for kind, holds in is_kind.items() if holds), "")
     effort = _TO_SCORE.get(kind, Effort(20, 5, 5e-3)) if is_scored else _FOR_USE.get(kind, Effort(40, 10, 1e-3))

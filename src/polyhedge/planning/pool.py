@@ -35,8 +35,8 @@ _ROUNDS, _ENOUGH = 6, 1e-3
 """Rounds of planning, and the share of the deviation of costs that a pool may miss of their mean."""
 _MOST_PIECES = 160
 """Pieces of a pool at most: every scenario of every row is held against all of them. The rarest are left out."""
-_PENALTY = 100.0
-"""Deviations of the cost that the usual violation of an infeasible second stage counts as."""
+INFEASIBLE = 100.0
+"""Deviations of the cost that a deviation of the violation of an infeasible second stage counts as."""
 _FAR = 10.0
 """How far from planned decisions others are tried, in deviations of the planned decisions."""
 
@@ -72,7 +72,7 @@ def with_pool(problem: DecisionProblem, rows: DevelopmentRows) -> PlanningProble
         if pairs.shortfall(pool, planned) <= _ENOUGH or len(larger) == len(pool):
             break
         pool = larger
-    return PlanningProblem(problem, pairs.most_used(pool))
+    return PlanningProblem(problem, pairs.most_used(pool), n_penalties=len(pairs.rays))
 
 
 def piecewise(problem: DecisionProblem, rows: DevelopmentRows) -> DecisionProblem:
@@ -127,9 +127,9 @@ class _Pairs:
             return self.pieces
         high, violated = _values(self.pieces, self.z, self.w), _values(self.rays, self.z, self.w)
         deviation = float(high.max(axis=1).std()) or 1.0
-        usual = np.array([np.median(one[one > 0]) if (one > 0).any() else 1.0 for one in violated.T])
+        usual = np.maximum(violated.std(axis=0), 1e-9 * (1 + np.abs(violated).max(axis=0)))
         usual_piece = self.pieces[np.bincount(high.argmax(axis=1)).argmax()]
-        return np.concatenate([self.pieces, usual_piece + (_PENALTY * deviation / usual)[:, None, None] * self.rays])
+        return np.concatenate([self.pieces, usual_piece + (INFEASIBLE * deviation / usual)[:, None, None] * self.rays])
 
     def shortfall(self, pool: Array, planned: list[Array]) -> float:
         """What a pool misses of the mean cost at planned decisions, in deviations of the cost: the largest of rows."""
@@ -144,11 +144,12 @@ class _Pairs:
         return max(missed)
 
     def most_used(self, pool: Array) -> Array:
-        """The pieces that are the largest at most pairs."""
+        """The pieces that are the largest at most pairs, and all penalties."""
         if len(pool) <= _MOST_PIECES:
             return pool
         wins = np.bincount(_values(pool, self.z, self.w).argmax(axis=1), minlength=len(pool))
-        return pool[np.sort(np.argsort(-wins, kind="stable")[:_MOST_PIECES])]
+        wins[len(pool) - len(self.rays) :] = len(self.z) + 1
+        return pool[np.sort(np.argsort(-wins, kind="stable")[: max(_MOST_PIECES, len(self.rays) + 1)])]
 
 
 def _values(pieces: Array, z: Array, w: Array) -> Array:

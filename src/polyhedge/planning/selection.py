@@ -21,7 +21,7 @@ from polyhedge.calibration import attained_rank
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.planning.costs import PlanningProblem, planned_level
 from polyhedge.planning.policies import Rule, ScenarioPolicy, fit_planner, fit_rules
-from polyhedge.planning.pool import with_pool
+from polyhedge.planning.pool import INFEASIBLE, with_pool
 from polyhedge.planning.report import CHOSEN_ONCE, DRAWN_AGAIN, Entry, PolicyReport
 from polyhedge.planning.residual_distributions import (
     DISTRIBUTIONS,
@@ -39,7 +39,7 @@ _RESAMPLINGS = 25
 _FEWEST_WINS = 2
 """A winner of one resampling is dropped: it would cost time at every row, and weigh 4 per cent."""
 _FIRST_FOLDS, _MOST_RULES = 2, 3
-"""Where every row needs a program: folds that score all rules, and rules in use, one less if it is not linear."""
+"""Where every row needs a program: folds that score all rules, and rules in use, one less if it is bent or a pool."""
 COMPLEXITY_PENALTY = 0.1
 """Share of the premium, over the square root of the number of rows, that each step of complexity must save."""
 _LOG = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ def fit_policy(
     names = helpful_distributions(samples, seed)
     rules = candidates(seen, alpha, samples.values[evenly_chosen(len(samples), 5)], names)
     folds = Folds(seen, samples, rules, level, seed)
-    most = _MOST_RULES - seen.is_bent if seen.needs_programs else None
+    most = _MOST_RULES - (seen.is_bent or seen.pool is not None) if seen.needs_programs else None
     if most is not None:
         # Successive halving: all rules are scored on the last folds, and those that win resamplings there on all.
         first = _best_planned(folds.scored(rules, _FIRST_FOLDS), alpha, caution)[1]
@@ -125,7 +125,7 @@ def candidates(
             return [Rule(), *(Rule(name) for name in names if DISTRIBUTIONS[name].moves_centers)]
     elif problem.is_coupled_sum:
         levels = [0.0] if problem.is_costly or problem.is_bent else levels[:3]
-    elif problem.is_costly and problem.joint.groups:
+    elif (problem.is_costly or problem.pool is not None) and problem.joint.groups:
         levels = levels[:3]
     return [Rule(), *(Rule(name, Risk(level)) for name in names for level in levels)]
 
@@ -158,6 +158,11 @@ class Scored:
     def cost(self, rows: Indices | slice = slice(None)) -> float:
         """Mean cost."""
         return _mean(self.realised[rows])
+
+    def lost(self, rows: Indices | slice = slice(None)) -> float:
+        """What rows of infinite cost, whose second stage is infeasible, add to the mean cost in the comparison."""
+        share = float(np.isposinf(self.realised[rows]).mean())
+        return share * INFEASIBLE * self.tie / SELECTION_TIE if share else 0.0
 
 
 def _mean(costs: Array) -> float:
@@ -257,7 +262,7 @@ def penalized(entries: Sequence[Scored], alpha: float, caution: float, rows: Ind
     first = entries[0]
     penalty = COMPLEXITY_PENALTY / np.sqrt(len(first.realised)) * max(first.bound(alpha) - first.cost(), 0.0)
     penalty = penalty if np.isfinite(penalty) else 0.0
-    scores = [caution * one.bound(alpha, rows) + (1 - caution) * one.cost(rows) for one in entries]
+    scores = [caution * one.bound(alpha, rows) + (1 - caution) * (one.cost(rows) + one.lost(rows)) for one in entries]
     return np.array(scores) + penalty * np.array(
         [DISTRIBUTIONS[one.rule.distribution or "uniform"].complexity for one in entries]
     )

@@ -46,6 +46,11 @@ _NO_DECISION = (
     "alpha may be such. Let the policy give decisions there that keep all constraints, relax these, raise alpha or "
     "calibrate on more rows."
 )
+_NO_SECOND_DECISION = (
+    "the policy has no decision, or its second stage is infeasible: no second decision meets recourse_constraints. No "
+    "more than a share alpha may be such. Relax recourse_constraints, or add a recourse variable that is expensive and "
+    "always feasible."
+)
 _NO_VOLUME = (
     "The cost of this problem is known by its formula alone, so that its region has no volume. Use "
     'guarantee="outcome" for a set of outcomes.'
@@ -79,7 +84,11 @@ class CostGuard(RegionFamily):
     promise: ClassVar[str] = "the cost of the planned decision is at most its bound"
     scores_need_parameters: ClassVar[bool] = True
     scores_are_costs: ClassVar[bool] = True
-    why_infinite: ClassVar[str] = _NO_DECISION
+
+    @property
+    def why_infinite(self) -> str:
+        """What holds of calibration rows without a finite cost, and what to do."""
+        return _NO_SECOND_DECISION if self.problem.has_recourse else _NO_DECISION
 
     @property
     def trains_on_learning_rows(self) -> bool:

@@ -27,6 +27,11 @@ from polyhedge.rows import n_rows_of
 from polyhedge.sets import Region
 from polyhedge.solvers.program import SolverError, Status, status_at
 
+_NO_WORST_CASE = (
+    "The worst case of this second stage over the region is out of reach: it may have no feasible decision there, or "
+    "has integers or squares"
+)
+
 
 def bound_decisions(
     problem: DecisionProblem, region: Callable[[int], Region], radii: Array, values: Array, z: Array
@@ -96,12 +101,14 @@ def given_decisions(problem: DecisionProblem, z: Any, X: Any) -> Array:
 
 def _worst(problem: DecisionProblem, region: Region, z: Array) -> tuple[WorstCase, str]:
     """The worst case of one decision over a region, and a note on what it cannot promise."""
-    adversary = Adversary(problem, region.shape, region.radius, region.center)
     nothing = np.full(problem.n_outcomes, np.nan)
     notes = []
     try:
+        adversary = Adversary(problem, region.shape, region.radius, region.center)
         case = adversary.worst_case(z)
     except (SolverError, ValueError, TypeError) as error:
+        if problem.has_recourse:
+            return WorstCase(np.inf, nothing), _NO_WORST_CASE
         case, is_open = WorstCase(np.inf, nothing), bool(_open_ends(problem, region))
         if isinstance(error, TypeError) or not is_open:
             notes.append(f'The worst case over this region is out of reach. Use guarantee="outcome" ({error})')
