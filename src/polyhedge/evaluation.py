@@ -270,7 +270,7 @@ class GroupMeasure(Evaluation):
     worst_case_cost, premium, realised_cost, regret, over_nominal, expected_cost, cost_unit : as in `Evaluation`.
     first_cost, second_cost : as in `Evaluation`.
     promised, n_unpromised, volume, n_undecided, constraints, groups, diagnostics : as in `Evaluation`.
-    blocks_held, risk, one_a_group, rows : as in `Evaluation`.
+    blocks_held, risk, one_a_group, rows, n_infeasible : as in `Evaluation`.
     """
 
     label: str = ""
@@ -388,7 +388,7 @@ class RowMeasures:
 
     @classmethod
     def together(cls, parts: Sequence[Self]) -> Self:
-        """The measures of all rows of several tables."""
+        """The measures of all rows of several `parts`, as one."""
         names = [name for name, own in vars(parts[0]).items() if isinstance(own, np.ndarray)]
         arrays: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
         return replace(parts[0], **arrays)

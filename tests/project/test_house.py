@@ -162,7 +162,7 @@ _PROMISES = (
     "regions/largest_cost.py",
 )
 _RECOURSE = ("problems/second_stage.py", "planning/pool.py", "robust/recourse.py", "repairs.py", "app/cli/repair.py")
-ROOMS = {"promises": (1313, _PROMISES), "recourse": (1300, _RECOURSE)}
+ROOMS = {"promises": (1317, _PROMISES), "recourse": (1300, _RECOURSE)}
 """Rooms that were granted beyond the budgets: lines, and the files that fill them."""
 
 

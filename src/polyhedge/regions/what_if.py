@@ -101,26 +101,24 @@ def given_decisions(problem: DecisionProblem, z: Any, X: Any) -> Array:
 
 def _worst(problem: DecisionProblem, region: Region, z: Array) -> tuple[WorstCase, str]:
     """The worst case of one decision over a region, and a note on what it cannot promise."""
-    nothing = np.full(problem.n_outcomes, np.nan)
-    notes = []
+    nowhere, notes = WorstCase(np.inf, np.full(problem.n_outcomes, np.nan)), []
     try:
         adversary = Adversary(problem, region.shape, region.radius, region.center)
         case = adversary.worst_case(z)
     except (SolverError, ValueError, TypeError) as error:
         if problem.has_recourse:
-            return WorstCase(np.inf, nothing), _NO_WORST_CASE
-        case, is_open = WorstCase(np.inf, nothing), bool(_open_ends(problem, region))
-        if isinstance(error, TypeError) or not is_open:
-            notes.append(f'The worst case over this region is out of reach. Use guarantee="outcome" ({error})')
+            return nowhere, _NO_WORST_CASE
+        if isinstance(error, TypeError) or not _open_ends(problem, region):
+            return nowhere, f'The worst case over this region is out of reach. Use guarantee="outcome" ({error})'
+        case = nowhere
     if case.value == -np.inf:
-        case = WorstCase(np.inf, nothing)
         notes.append("No outcome within the known support keeps the bound of this row")
-    elif case.value == np.inf and not notes:
-        case = WorstCase(np.inf, nothing)
-        open_ends = " and ".join(_open_ends(problem, region))
+    elif case.value == np.inf:
         notes.append(
-            f'The region does not limit {open_ends}. State such a limit as outcome_support, or use guarantee="outcome"'
+            f"The region does not limit {' and '.join(_open_ends(problem, region))}. State such a limit as "
+            'outcome_support, or use guarantee="outcome"'
         )
+    case = case if np.isfinite(case.value) else nowhere
     for name, pieces, part in zip(problem.constraint_names, problem.uncertain_rows, problem.row_parts(z), strict=True):
         reached = maximise(adversary.form, pieces.directions(z[None])[0]).values
         excess = part + float((reached + pieces.values(z[None], region.center[None])[0]).max())
