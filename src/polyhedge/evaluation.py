@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
 from typing import Any, Self
@@ -41,7 +41,7 @@ _STAGES = ("first_cost", "second_cost")
 """What both stages cost, where there is recourse."""
 _COSTS = ("worst_case_cost", "premium", "expected_cost", "realised_cost", *_STAGES, "regret", "over_nominal")
 """Figures in the unit of the cost."""
-_OF_ALL = ("constraint_names", "complaint", "cost_unit", "risk")
+_OF_ALL = ("constraint_names", "complaint", "cost_unit", "risk", "levels")
 """Fields of `RowMeasures` that describe all rows together."""
 _FILLS = {"b": False, "U": ""}
 """What stands at rows without a decision in flags and texts; NaN in numbers."""
@@ -57,6 +57,7 @@ class ConstraintMeasure:
     held : share of rows where it held; rows without a decision count as if it had not.
     largest_violation : the most by which it was exceeded, in its own units; 0 if it never was.
     nominal_held, nominal_largest_violation : the same for the decision that trusts the prediction.
+    promised : the share promised for this constraint alone; None where one promise is for all together.
     """
 
     name: str
@@ -64,10 +65,12 @@ class ConstraintMeasure:
     largest_violation: float
     nominal_held: Proportion
     nominal_largest_violation: float
+    promised: float | None = None
 
     def __str__(self) -> str:
-        nominal = f"{self.nominal_held.value:.3f}{_by(self.nominal_largest_violation)}"
-        return f"{self.held}{_by(self.largest_violation)}  (nominal {nominal})"
+        nominal = f"nominal {self.nominal_held.value:.3f}{_by(self.nominal_largest_violation)}"
+        promised = "" if self.promised is None else f"promised {self.promised:.3g}; "
+        return f"{self.held}{_by(self.largest_violation)}  ({promised}{nominal})"
 
 
 def _by(violation: float) -> str:
@@ -322,6 +325,7 @@ class RowMeasures:
     blocks, total_bound : (N,) the block of each row and its share in the bound of the block; shares are None where all
         bounds of a block are promised to hold, both are where nothing is promised for blocks.
     risk : the worst share of rows, their mean cost and the bound on it; None without such a bound.
+    levels : of "cost" and of each uncertain constraint, where each has its own.
     """
 
     inside: Mask
@@ -344,6 +348,7 @@ class RowMeasures:
     blocks: NDArray[np.str_] | None = None
     total_bound: Array | None = None
     risk: tuple[float, float, float] | None = None
+    levels: Mapping[str, float] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<RowMeasures: {len(self.inside)} rows, {int(self.held.sum())} of them kept to their bound>"
@@ -388,7 +393,7 @@ class RowMeasures:
 
     @classmethod
     def together(cls, parts: Sequence[Self]) -> Self:
-        """The measures of all rows of several `parts`, as one."""
+        """The measures of all rows of several tables, the `parts`."""
         names = [name for name, own in vars(parts[0]).items() if isinstance(own, np.ndarray)]
         arrays: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
         return replace(parts[0], **arrays)
@@ -425,7 +430,12 @@ class RowMeasures:
                 "constraints_held": proportion(self.constraints_held[held_to], level),
                 "nominal_constraints_held": proportion((nominal == 0).all(axis=1), level),
                 "constraints": tuple(
-                    ConstraintMeasure(name, *_of_constraint(own[:, k], level), *_of_constraint(nominal[:, k], level))
+                    ConstraintMeasure(
+                        name,
+                        *_of_constraint(own[:, k], level),
+                        *_of_constraint(nominal[:, k], level),
+                        1 - self.levels[name] if self.levels else None,
+                    )
                     for k, name in enumerate(self.constraint_names)
                 ),
             }

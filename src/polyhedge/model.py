@@ -376,7 +376,7 @@ class Model:
             measured = replace(measured, risk=(decisions.risk[0], tail, decisions.risk_bound()))
         total = decisions.total_radius
         shares = None if total is None else decisions.cost_bound - placed.radii + total
-        return replace(measured, blocks=decisions.blocks, total_bound=shares)
+        return replace(measured, blocks=decisions.blocks, total_bound=shares, levels=self.radii.level_of)
 
     def bound(self, X: Any, z: Any, parameters: Mapping[Any, Any] | None = None, labels: Any = None) -> Decisions:
         """Bounds of other decisions z at the same regions; rows that cannot be used are marked."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import cvxpy as cp
 import numpy as np
 import pytest
 from scipy import stats
@@ -109,6 +110,25 @@ def test_levels_survive_a_file_and_can_be_others() -> None:
 def test_wrong_levels_are_refused(make: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_evaluate_says_what_is_promised_for_each_constraint() -> None:
+    """The column that the levels name, and no other; plain levels promise nothing for one constraint alone."""
+    problem = ph.DecisionProblem(
+        decision=cp.Variable(1, nonneg=True),
+        cost=lambda z, u: cp.sum(z),
+        uncertain_constraints=lambda z, u: [z >= u],
+        constraint_names=["load is met"],
+        n_outcomes=1,
+    )
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 1))
+    Y = 20 + 3 * X + rng.normal(size=(200, 1))
+    for alpha, promised in (({"cost": 0.2, "load is met": 0.05}, 0.95), (0.1, None)):
+        decider = ph.RobustDecider(problem, "ridge", alpha=alpha, random_state=0).fit(X[:150], Y[:150])
+        seen = decider.evaluate(X[150:], Y[150:])
+        assert seen.constraints[0].promised == promised
+        assert ("(promised 0.95; nominal" in str(seen)) == (promised is not None)
 
 
 def test_levels_need_a_problem_with_these_constraints() -> None:

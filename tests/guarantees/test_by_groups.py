@@ -157,6 +157,8 @@ def test_groups_that_are_too_small_are_named_and_their_rows_have_no_bound() -> N
         prepared = ByGroups([0, 1]).prepared(Rows(X), 120, 0.1)
     assert prepared.groups == (("0",), ("0", "1"))
     assert np.isfinite(prepared.calibrate(scores, Rows(X), 0.1).at(new)).all()
+    with pytest.warns(UseWarning, match="0, 1"), pytest.raises(ValueError, match="No value of 0 has the rows that a"):
+        ByGroups(0).prepared(Rows(np.arange(60.0)[:, None]), 60, 0.1)
 
 
 def test_scores_that_no_radius_covers_count_as_missed() -> None:

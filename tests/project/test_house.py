@@ -129,7 +129,7 @@ def test_no_module_is_longer_than_a_reader_keeps_in_mind() -> None:
 
 
 BUDGETS = {
-    "": 3772,  # 2900 is the aim
+    "": 3782,  # 2900 is the aim
     "data": 870,  # 900 is the aim
     "predictors": 1591,  # 1000 is the aim
     "problems": 4750,  # 3900 is the aim
@@ -138,7 +138,7 @@ BUDGETS = {
     "learners": 3855,
     "planning": 4092,  # 3000 is the aim
     "regions": 1040,  # 900 is the aim
-    "calibration": 1843,  # 1900 is the aim
+    "calibration": 1853,  # 1900 is the aim
     "monitoring": 1362,
     "io": 1439,  # 1500 is the aim
     "plots": 1055,  # 1000 is the aim

@@ -26,6 +26,17 @@ _SAFETY = 2
 """Rows of a category over those that it needs, in expectation: chance then leaves few of them with too few."""
 
 
+def rare(values: Any, counts: Any, n_calibrate: int, alpha: float) -> list[str]:
+    """Values with fewer than `_SAFETY` times the rows that a radius needs, in expectation, and the next smallest until
+    these together have as many; `counts` are those of rows that calibrate nothing.
+    """
+    expected, order = counts * (n_calibrate / counts.sum()), np.argsort(counts, kind="stable")
+    needed = _SAFETY * minimum_samples(alpha)
+    n_rare = int((expected < needed).sum())
+    together = int(np.searchsorted(np.cumsum(expected[order]), needed)) + 1
+    return list(values[order[: max(n_rare, together)]].tolist()) if n_rare else []
+
+
 @dataclass(frozen=True)
 class ByCategory(Calibrator):
     """A radius for each value of one column of X, or for each of the labels of the rows.
@@ -85,13 +96,7 @@ class ByCategory(Calibrator):
                 )
             return replace(self, column=column)
         # Calibration rows have no say: a category that is merged because few of them came would be a biased sample.
-        expected, order = counts * (n_calibrate / counts.sum()), np.argsort(counts, kind="stable")
-        needed = _SAFETY * minimum_samples(alpha)
-        n_rare = int((expected < needed).sum())
-        if not n_rare:
-            return replace(self, column=column)
-        together = int(np.searchsorted(np.cumsum(expected[order]), needed)) + 1
-        return replace(self, column=column, merged=tuple(categories[order[: max(n_rare, together)]].tolist()))
+        return replace(self, column=column, merged=tuple(rare(categories, counts, n_calibrate, alpha)))
 
     def calibrate(self, scores: Array, rows: Rows, alpha: float) -> CategoryRadii:
         """The conformal radius within each category; calibration rows only."""

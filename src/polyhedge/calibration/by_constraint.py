@@ -143,6 +143,11 @@ class ConstraintRadii(Radii):
         return max(self.radii)
 
     @property
+    def level_of(self) -> Mapping[str, float]:
+        """The levels by name."""
+        return dict(self.levels)
+
+    @property
     def calibrator(self) -> ByConstraint:
         """At the same levels."""
         return ByConstraint(self.levels)

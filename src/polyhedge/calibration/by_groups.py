@@ -19,15 +19,12 @@ from polyhedge._support.frames import listed
 from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, as_finite, check_alpha
 from polyhedge._support.warnings import Code, warn
-from polyhedge.calibration.by_category import as_label
+from polyhedge.calibration.by_category import as_label, rare
 from polyhedge.calibration.marginal import minimum_samples
 from polyhedge.calibration.quantile_fit import QuantileFit
 from polyhedge.calibration.radii import Calibrator, Radii, refuse_groups
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.rows import ROW_LABELS, RowLabels, Rows, as_values, takes_labels, values_of
-
-_SAFETY = 2
-"""Rows of a group over those that it needs, in expectation: chance then leaves few of them with too few."""
 
 _MOST_KINDS = 100
 """Kinds of rows whose radii are computed at once: each takes a few milliseconds."""
@@ -83,18 +80,17 @@ class ByGroups(Calibrator):
             return ByGroups(ROW_LABELS)
         if self.groups is not None:
             return self
-        groups, needed = list[tuple[str, ...]](), _SAFETY * minimum_samples(alpha)
+        groups = list[tuple[str, ...]]()
         for column, labels in zip(self.by, labels_of(rows, self.by), strict=True):
             values, counts = np.unique(labels, return_counts=True)
-            expected, order = counts * (n_calibrate / counts.sum()), np.argsort(counts, kind="stable")
-            n_few = int((expected < needed).sum())
-            if n_few:
-                n_few = max(n_few, int(np.searchsorted(np.cumsum(expected[order]), needed)) + 1)
-                text = (
-                    f"Too few calibration rows to promise something for each: {listed(values[order[:n_few]].tolist())}"
-                )
+            if few := rare(values, counts, n_calibrate, alpha):
+                text = f"Too few calibration rows to promise something for each: {listed(few)}"
                 warn(Code.FEW_IN_CATEGORY, f"{text} of {column!r} are one group together.", stacklevel=5)
-            groups.append(tuple(sorted(values[order[n_few:]].tolist())))
+            groups.append(tuple(sorted(set(values.tolist()) - set(few))))
+        if not any(groups):
+            raise ValueError(
+                f"No value of {listed(self.by)} has the rows that a group needs. Name other columns, or give features."
+            )
         return replace(self, groups=tuple(groups))
 
     def calibrate(self, scores: Array, rows: Rows, alpha: float) -> GroupRadii:

@@ -31,16 +31,16 @@ _HALVINGS = 60
 """Halvings of the interval of the mean: to the last digits of a float."""
 
 
-@dataclass(frozen=True)
 class Risk(Calibrator):
     """What `Mean` and `CVaR` share: scores are costs, each at most `largest`, and single bounds hold as ever."""
 
+    largest: float | None
     needs_costs: ClassVar[bool] = True
 
     @property
     def needs_largest(self) -> bool:
         """Whether the largest score is to be derived from the problem."""
-        return getattr(self, "largest", None) is None
+        return self.largest is None
 
     def bound(self, scores: Array, largest: float, alpha: float) -> tuple[float, float]:
         """The share of rows whose mean is bounded, and the bound on their mean score."""
@@ -49,11 +49,7 @@ class Risk(Calibrator):
     def calibrate(self, scores: Array, rows: Rows, alpha: float) -> RiskRadius:
         """The marginal radius of single rows, and the bound on the mean; calibration rows only."""
         refuse_groups(self, rows)
-        scores, alpha, largest = (
-            np.asarray(scores, dtype=np.float64),
-            check_alpha(alpha),
-            getattr(self, "largest", None),
-        )
+        scores, alpha, largest = np.asarray(scores, dtype=np.float64), check_alpha(alpha), self.largest
         if largest is None:
             raise ValueError(f"{type(self).__name__} needs largest, the most by which a cost can exceed its plan.")
         if not (scores <= largest + OPTIMAL * (np.ptp(scores) if np.isfinite(scores).all() else 0.0)).all():

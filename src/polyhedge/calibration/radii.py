@@ -190,6 +190,11 @@ class Radii:
         """The new rows, by position, for which the promise does not hold, each with the reason."""
         return {}
 
+    @property
+    def level_of(self) -> Mapping[str, float]:
+        """The level of "cost" and of each uncertain constraint, where each has its own."""
+        return {}
+
     total_radius: float | None = None
     """With a promise for sums of rows: how much more than planned a row costs at most, in the mean of its block."""
 
