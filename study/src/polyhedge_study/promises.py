@@ -82,17 +82,17 @@ def _units(seed: int) -> tuple[ph.DecisionProblem, Array, Array]:
     return problem, X, np.clip(5 + 2 * X + X * rng.normal(size=(620, 2)), 0, 40)
 
 
-def _dishes(seed: int) -> tuple[ph.DecisionProblem, Array, Array]:
-    """Seven dishes of a restaurant, demand of at least 0."""
-    X, Y = restaurant_demand()
-    return ph.problems.newsvendor(1.0, [3.0] * 7), X.to_numpy(float), Y.to_numpy(float)
+def _bikes(seed: int) -> tuple[ph.DecisionProblem, Array, Array]:
+    """Bikes for casual and registered riders in the last hours of a real table, demand of at least 0."""
+    X, Y = bike_riders()
+    return ph.problems.newsvendor(1.0, [3.0, 3.0]), X.to_numpy(float)[-620:], Y.to_numpy(float)[-620:]
 
 
 PROBLEMS: dict[str, Callable[[int], tuple[ph.DecisionProblem, Array, Array]]] = {
     "newsvendor, 2 products": _bread,
     "five shares, quadratic": _shares,
     "integers, two budgets": _units,
-    "restaurant, 7 dishes": _dishes,
+    "bikes, 2 kinds of riders": _bikes,
 }
 
 
