@@ -41,6 +41,8 @@ from polyhedge.sets import Region, Shape
 from polyhedge.solvers.program import Cone, ConicForm, ConicProgram, SolverError, Status
 from polyhedge.solvers.solve import solve
 
+_CLIMBS = 30
+"""Steps of a local search for a bad outcome: each ends at a vertex of the set, and few are needed."""
 _FEW_VERTICES = 400_000
 """Vertices that as many facets may have at most (McMullen's bound) where they are listed: mostly far fewer."""
 
@@ -85,9 +87,21 @@ class Adversary:
                 "With integers in the second stage the cost is not convex in the outcome, and its worst case is out of "
                 'reach. Use guarantee="cost".'
             )
-        if problem.has_recourse and self.has_vertices and not self.lists_few_vertices:
+        if self.needs_proofs:
             return self._over_both_stages(z)
         return self._over_vertices(z) if self.has_vertices else self._over_round_set(z)
+
+    @cached_property
+    def needs_proofs(self) -> bool:
+        """Whether the worst outcome takes a mixed-integer program: a linear second stage over many vertices."""
+        second = self.problem.second_stage
+        return (
+            second is not None
+            and second.is_linear
+            and not self.problem.structure.has_pieces
+            and self.has_vertices
+            and not self.lists_few_vertices
+        )
 
     @property
     def lists_few_vertices(self) -> bool:
@@ -106,6 +120,27 @@ class Adversary:
         outcome = self.center + solution.x[: self.problem.n_outcomes]
         value = float(self.problem.evaluate(z[None], outcome[None])[0])
         return WorstCase(value + solution.gap, outcome, solution.gap)
+
+    def climbed(self, z: Array, starts: Array) -> WorstCase:
+        """A bad outcome of a second stage, without a proof: from each start (S, d) the worst for its active pieces."""
+        second, joint, own = self.problem.second_stage, self.problem.first_stage.sum_of_maxima, np.append(1.0, z)
+        assert second is not None
+        assert joint is not None
+        u, best = starts, WorstCase(-np.inf, self.center)
+        for _ in range(_CLIMBS):
+            here, at = np.tile(z, (len(u), 1)), np.hstack([np.ones((len(u), 1)), u])
+            found = self.problem.answers(here, u, with_decisions=False)
+            lines = np.einsum("i,nij->nj", own, second.pieces_of(found.multipliers)) + own @ joint.base
+            for group in joint.groups:
+                pieces = np.einsum("i,lij->lj", own, group)
+                lines += pieces[(at @ pieces.T).argmax(axis=1)]
+            costs = self.problem.evaluate(here, u)
+            top = int(np.argmax(costs))
+            if not costs[top] > best.value + ROUNDING * abs(best.value) or not np.isfinite(lines).all():
+                break
+            best = WorstCase(float(costs[top]), u[top])
+            u = self.center + maximise(self.form, lines[:, 1:]).points
+        return best
 
     @property
     def has_vertices(self) -> bool:

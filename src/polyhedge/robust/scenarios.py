@@ -31,6 +31,8 @@ _FAR = 1e4
 """How far a decision may go while scenarios that would hold it back are still missing."""
 _SHARE = 0.1
 """Share of the tolerance that is aimed at: a solver's last digits are then no reason to say that it stopped early."""
+_STARTS = 8
+"""Outcomes from which worse ones are looked for before the worst is proven."""
 _HOLDS = 1e-6
 """Share of a constraint's spread over the set up to which it holds."""
 _NEW = 1e-10
@@ -76,6 +78,7 @@ def decide_by_scenarios(
     if not np.isfinite(scenarios).all():
         return _no_decision(problem, Status.UNBOUNDED_SET)
     best = _no_decision(problem, Status.FAILED)
+    has_proofs = adversary.needs_proofs
     for _ in range(max_iterations):
         master, z = best_against(problem, scenarios)
         is_far = master.status is Status.UNBOUNDED
@@ -90,6 +93,13 @@ def decide_by_scenarios(
                 return _no_decision(problem, master.status, detail)
             detail = f"{master.detail} is the solver's answer, but there are feasible decisions"
             return _no_decision(problem, Status.FAILED, detail)
+        if has_proofs and not is_far:
+            # Bad outcomes are cheap to find: the proof that there is none left is asked for last.
+            costs = problem.evaluate(np.tile(z, (len(scenarios), 1)), scenarios)
+            bad = adversary.climbed(z, scenarios[np.argsort(-costs)[:_STARTS]])
+            if bad.value > master.value + master.gap + tolerance * _size(problem, z, scenarios, master):
+                scenarios = np.vstack([scenarios, bad.outcome])
+                continue
         worst = adversary.worst_case(z)
         violated = _violations(problem, adversary, z)
         lower = -np.inf if is_far else master.value - master.gap
