@@ -360,7 +360,8 @@ class Model:
     def repair(self, X: Any, Y: Any, decisions: Any, parameters: Mapping[Any, Any] | None = None) -> Repairs:
         """The best second decisions for outcomes of rows that were decided."""
         X = self.as_rows(X)
-        decided, outcomes = same_rows(decisions, n_rows_of(X)), self.outcomes(X, Y)
+        given = self.labels(X).index
+        decided, outcomes = same_rows(decisions, n_rows_of(X), given), self.outcomes(X, Y)
         return repair(
             self.problem, decided, outcomes, parameter_rows(self.problem.parameters, parameters, n_rows_of(X), X)
         )

@@ -98,20 +98,21 @@ class Repairs:
         return f"{n} of {len(self)} rows have no feasible second decision, the first at {rows}" if n else ""
 
     @property
-    def _text(self) -> str:
+    def text(self) -> str:
+        """Rows, mean cost and how many kept to their bounds, in a line."""
         unit = "" if self.labels is None else self.labels.units.get("cost", "")
         there = self.cost[np.isfinite(self.cost)]
         cost = f", mean cost {amount(f'{there.mean():.4g}', unit)}" if len(there) else ""
         return f"{counted(len(self), 'row')}{cost}, {int(self.is_within.sum())} within their bounds"
 
     def __repr__(self) -> str:
-        return f"<Repairs: {self._text}>"
+        return f"<Repairs: {self.text}>"
 
     def _repr_html_(self) -> str:
         shown = self[:_SHOWN].to_frame("pandas")
         unit = "" if self.labels is None else self.labels.units.get("cost", "")
         shown.columns = [with_unit(name, unit if "cost" in name else None) for name in shown.columns]
-        return as_html(f"Second decisions: {self._text}.", shown, "to_frame() has all." if len(self) > _SHOWN else "")
+        return as_html(f"Second decisions: {self.text}.", shown, "to_frame() has all." if len(self) > _SHOWN else "")
 
 
 def repair(problem: DecisionProblem, decisions: Decisions, outcomes: Array, values: Array) -> Repairs:
@@ -143,10 +144,16 @@ def as_decisions(problem: DecisionProblem, z: Array, bounds: Array) -> Decisions
     return Decisions(z, bounds, nothing, status, np.zeros(len(z)), problem.layout)
 
 
-def same_rows(decisions: Any, n: int) -> Decisions:
-    """Decisions for n rows, as `decide` returned them."""
+def same_rows(decisions: Any, n: int, index: Any = None) -> Decisions:
+    """Decisions for n rows with this index, where it is known, as `decide` returned them."""
     if not isinstance(decisions, Decisions):
-        raise TypeError(f"repair takes what decide returned for these rows, got {type(decisions).__name__}.")
+        raise TypeError(
+            f"repair takes what decide returned for these rows, got {type(decisions).__name__}. For decisions of your "
+            "own pass bound(X, z)."
+        )
+    own = None if decisions.labels is None else decisions.labels.index
+    if own is not None and index is not None and len(own) == n and not np.array_equal(own, index):
+        raise ValueError("repair needs the decisions of these very rows, got others by their index. Select the same.")
     if len(decisions) != n:
         raise ValueError(f"repair needs a decision for each of the {n} rows, got {len(decisions)}. Select them first.")
     return decisions

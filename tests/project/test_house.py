@@ -129,12 +129,12 @@ def test_no_module_is_longer_than_a_reader_keeps_in_mind() -> None:
 
 
 BUDGETS = {
-    "": 3782,  # 2900 is the aim
+    "": 3783,  # 2900 is the aim
     "data": 870,  # 900 is the aim
     "predictors": 1591,  # 1000 is the aim
     "problems": 4750,  # 3900 is the aim
     "sets": 1120,
-    "robust": 3420,  # 3500 is the aim
+    "robust": 3461,  # 3500 is the aim
     "learners": 3855,
     "planning": 4092,  # 3000 is the aim
     "regions": 1040,  # 900 is the aim

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 from typer.testing import CliRunner
 
 import polyhedge as ph
@@ -90,3 +91,24 @@ def test_command_line_decides_and_repairs_as_python_does(problem_file, tmp_path,
     short = run.invoke(app, ["repair", "m.polyhedge", "history.csv", "--decisions", "decisions.csv", "--out", "x.csv"])
     assert short.exit_code == 2
     assert "must have one row for each of the 200 rows" in short.output
+
+
+@pytest.mark.filterwarnings("ignore::polyhedge.DiagnosticWarning")
+def test_clone_backtest_monitoring_parquet_dask_and_plots_take_both_stages(problem_file, tmp_path):
+    rows = history(300)
+    X, Y = rows[["week_a", "week_b"]], rows[["demand_a", "demand_b"]]
+    problem = ph.problems.from_toml(problem_file)
+    decider = clone(ph.RobustDecider(problem, "linear", guarantee="cost", random_state=0))
+    assert decider.get_params()["problem"] is problem
+    found = ph.backtest(decider, X, Y, every=50)
+    assert 0.6 < found.coverage.value <= 1
+    decider.fit(X[:200], Y[:200])
+    now = decider.decide(X[200:])
+    later = decider.repair(X[200:], Y[200:], now)
+    seen = decider.update(X[200:], Y[200:])
+    assert seen.coverage.value == pytest.approx(later.is_within.mean())
+    X[200:].to_parquet(tmp_path / "new.parquet")
+    ph.distributed.decide_parquet(decider, tmp_path / "new.parquet", tmp_path / "out.parquet")
+    bounds = pd.read_parquet(tmp_path / "out.parquet")["cost_bound"]
+    np.testing.assert_allclose(bounds, now.cost_bound, rtol=1e-9)
+    assert decider.evaluate(X[200:], Y[200:]).plot() is not None

@@ -216,6 +216,9 @@ class PlanningProblem:
             if self.n_penalties and self.pool is not None:
                 own = replace(self, pool=self.pool[: -self.n_penalties], n_penalties=0)
                 mean = JointCost(own.joint, over[1].points).quantile(z, np.hstack([centers, values]), scales, level)[1]
+            second = self.original.second_stage
+            if self.pool is not None and second is not None and not second.is_linear:
+                mean = np.full(len(z), np.nan)  # the pieces are those of the relaxation, which costs less
             alone = self.alone(z, values)
             return quantile + alone, mean + alone
         quantile, mean = np.full(len(z), np.nan), np.full(len(z), np.nan)

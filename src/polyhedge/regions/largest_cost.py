@@ -28,6 +28,9 @@ def largest_excess(problem: DecisionProblem) -> float:
     Planned costs are costs of decisions, hence no lower, unless a policy plans with outcomes beyond the support.
     """
     own, split = problem.structure.own_cost, problem.cost_split
+    if problem.has_recourse and problem.all_pieces is None:
+        what = "infeasible outcomes, integers, squares, parameters or too many dual vertices to list"
+        raise ValueError(_WHY.format(f"The second stage has {what}"))
     if problem.parameters or split is None or own is None:
         raise ValueError(_WHY.format("This cost has parameters or is of another kind"))
     A, h = problem.support_rows

@@ -33,6 +33,7 @@ def repair(
     from polyhedge.predictors.columns import values_of
     from polyhedge.problems.layout import parameter_rows
     from polyhedge.repairs import as_decisions, repair as repaired
+    from polyhedge.solvers.program import Status
 
     target = None if out == "-" else check_target(out)
     decider, _, table, rows = options.rows(model, data)
@@ -51,12 +52,13 @@ def repair(
         say_csv(csv_text(frame))
     else:
         write_table(frame, target)
-    counts = {"n_rows": len(table), "n_repaired": len(found), "within_bound": int(found.is_within.sum())}
+    done = int((found.status == Status.OPTIMAL).sum())
+    counts = {"n_rows": len(table), "n_repaired": done, "within_bound": int(found.is_within.sum())}
     if options.as_json:
         mean = {name: float(np.mean(getattr(found, name))) for name in ("first_cost", "second_cost")}
         tell_json({"repairs": out, **counts, **mean}, err=target is None)
     else:
-        say(f"{table.source}: {len(found)} of {len(table)} rows repaired, {found!r}", err=target is None)
+        say(f"{table.source}: {done} of {len(table)} rows repaired: {found.text}", err=target is None)
     if found.complaint():
         say(found.complaint(), err=True)
         raise typer.Exit(NO_SOLUTION)
