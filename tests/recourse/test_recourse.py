@@ -482,6 +482,7 @@ def rushed(cap, integer=False):
 
 
 @pytest.mark.filterwarnings("ignore::polyhedge.DiagnosticWarning")
+@pytest.mark.filterwarnings("ignore:.*no feasible second decision")
 @pytest.mark.parametrize(("cap", "integer"), [(4, False), (9, False), (50, False), (50, True)])
 def test_plans_avoid_infeasible_second_stages_and_every_face_shows_what_they_cost(cap, integer, tmp_path):
     rng, n = np.random.default_rng(23), 380

@@ -35,8 +35,8 @@ _ROUNDS, _ENOUGH = 6, 1e-3
 """Rounds of planning, and the share of the deviation of costs that a pool may miss of their mean."""
 _MOST_PIECES = 160
 """Pieces of a pool at most: every scenario of every row is held against all of them. The rarest are left out."""
-INFEASIBLE = 100.0
-"""Deviations of the cost that a deviation of the violation of an infeasible second stage counts as."""
+_PENALTY, INFEASIBLE = 10.0, 100.0
+"""Deviations of the cost that a deviation of a violation counts as in plans, and a row without a cost when compared."""
 _FAR = 10.0
 """How far from planned decisions others are tried, in deviations of the planned decisions."""
 
@@ -129,7 +129,7 @@ class _Pairs:
         deviation = float(high.max(axis=1).std()) or 1.0
         usual = np.maximum(violated.std(axis=0), 1e-9 * (1 + np.abs(violated).max(axis=0)))
         usual_piece = self.pieces[np.bincount(high.argmax(axis=1)).argmax()]
-        return np.concatenate([self.pieces, usual_piece + (INFEASIBLE * deviation / usual)[:, None, None] * self.rays])
+        return np.concatenate([self.pieces, usual_piece + (_PENALTY * deviation / usual)[:, None, None] * self.rays])
 
     def shortfall(self, pool: Array, planned: list[Array]) -> float:
         """What a pool misses of the mean cost at planned decisions, in deviations of the cost: the largest of rows."""
