@@ -427,7 +427,7 @@ def test_parameters_of_the_problem_move_the_plan() -> None:
     ("most", "said"),
     [
         (1.0, "No decision keeps the uncertain constraints with a margin"),
-        (1.6, "calibration rows no policy keeps bound and uncertain constraints together"),
+        (1.6, "no policy keeps bound and uncertain constraints together"),
     ],
 )
 def test_constraints_that_no_plan_keeps_are_told_as_such(
