@@ -165,7 +165,9 @@ def test_calibration_that_fails_for_want_of_decisions_says_how_many_rows_have_no
     split = stock(policy=lambda A: np.full(len(A), 10.0)).fit(X, Y).split_
     X[:, 2] = 0.0
     X[split.calibrate[:30], 2] = 9.0
-    with pytest.raises(ValueError, match=r"In 30 of 50 calibration rows \(the first: .*\) the policy has no decision.*raise alpha"):
+    with pytest.raises(
+        ValueError, match=r"In 30 of 50 calibration rows \(the first: .*\) the policy has no decision.*raise alpha"
+    ):
         stock(policy=lambda A: np.where(A[:, 2] > 2.0, np.nan, 10.0)).fit(X, Y)
     # With too few rows for alpha, the rows without a decision are not to blame.
     X[split.calibrate, 2] = 0.0
