@@ -200,6 +200,24 @@ class PlanningProblem:
         costs[there] = self.original.evaluate(z[there], outcomes[there], values[there])
         return costs
 
+    @cached_property
+    def _without_penalties(self) -> PlanningProblem:
+        assert self.pool is not None
+        return replace(self, pool=self.pool[: -self.n_penalties], n_penalties=0)
+
+    def _cost_over(self, points: Array, n_values: int) -> JointCost:
+        """The joint cost over points, kept for the last ones."""
+        over = self._over.get("")
+        if over is None or over[0] is not points:
+            over = self._over[""] = points, JointCost(self.joint, padded(points, n_values))
+        return over[1]
+
+    @property
+    def has_mean(self) -> bool:
+        """Whether mean costs are known: pieces of the relaxation of a second stage cost less than it does."""
+        second = self.original.second_stage
+        return self.pool is None or second is None or second.is_linear
+
     def planned_cost(
         self, points: Array, level: float, z: Array, centers: Array, scales: Array, values: Array
     ) -> tuple[Array, Array]:
@@ -209,16 +227,10 @@ class PlanningProblem:
         do not count; where none is left, there is no planned cost.
         """
         if self.has_maxima:
-            over = self._over.get("")
-            if over is None or over[0] is not points:
-                over = self._over[""] = points, JointCost(self.joint, padded(points, values.shape[1]))
-            quantile, mean = over[1].quantile(z, np.hstack([centers, values]), scales, level)
-            if self.n_penalties and self.pool is not None:
-                own = replace(self, pool=self.pool[: -self.n_penalties], n_penalties=0)
-                mean = JointCost(own.joint, over[1].points).quantile(z, np.hstack([centers, values]), scales, level)[1]
-            second = self.original.second_stage
-            if self.pool is not None and second is not None and not second.is_linear:
-                mean = np.full(len(z), np.nan)  # the pieces are those of the relaxation, which costs less
+            over = z, np.hstack([centers, values]), scales, level
+            quantile, mean = self._cost_over(points, values.shape[1]).quantile(*over)
+            if self.n_penalties:
+                mean = self._without_penalties._cost_over(points, values.shape[1]).quantile(*over)[1]
             alone = self.alone(z, values)
             return quantile + alone, mean + alone
         quantile, mean = np.full(len(z), np.nan), np.full(len(z), np.nan)

@@ -268,8 +268,7 @@ class ScenarioPolicy(DevelopedPolicy):
         for i in np.flatnonzero(~np.isfinite(z).all(axis=1) | ~np.isfinite(v)):
             status[i] = Status.FAILED
             detail[i] = "The policy has no decision there. Check the constraints and the prediction"
-        known = expected if np.isfinite(expected).any() else None
-        return PlannedDecisions(z, v, status, tuple(detail) if any(detail) else (), known)
+        return PlannedDecisions(z, v, status, tuple(detail) if any(detail) else (), expected if seen.has_mean else None)
 
     def outcomes(self, features: Any, centers: Array) -> Iterator[Array]:
         """Row by row the scenarios (n, d) of the planned cost."""

@@ -113,8 +113,12 @@ class ResidualDistribution:
         return centers, np.ones(len(centers))
 
     def thinned(self, most: int = _MOST_PLANNED) -> Self:
-        """The same with an even choice of at most so many residuals, by default as many as plan costs."""
-        return replace(self, points=self.points[evenly_chosen(len(self.points), most)])
+        """The same with an even choice of at most so many residuals, by default as many as plan costs.
+
+        They are moved to have the mean of all.
+        """
+        points = self.points[evenly_chosen(len(self.points), most)]
+        return replace(self, points=points + (self.points.mean(axis=0) - points.mean(axis=0)))
 
     def residuals(self, rows: DevelopmentRows, seed: int) -> Array:
         """Outcomes minus centres (n, d) of the rows that it was fitted on, by models that had not seen the row."""
