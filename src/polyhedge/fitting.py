@@ -203,7 +203,7 @@ def split_into_parts(
         split = ordered(split, how, X)
     learn_rows, calibrate_rows = split.learn, split.calibrate
     if _in_force(settings) == "cost" and settings.learner is None:
-        learn_rows, calibrate_rows = parts_of_policy(split, settings.policy, trained=needs_training)
+        learn_rows, calibrate_rows = parts_of_policy(split, settings.policy, settings.alpha, trained=needs_training)
     needed = minimum_samples(settings.alpha)
     for part, verb in ((learn_rows, "learning"), (calibrate_rows, "calibration")):
         if len(part) < needed:

@@ -80,8 +80,7 @@ def test_selections_of_splits_in_time_look_back_and_others_do_not(predictor):
     scored = {}
     for split in ("time", (0.5, 0.25, 0.25)):
         decider = ph.RobustDecider(simplex_linear([-0.08, 0.0]), predictor, split=split, random_state=0).fit(X, Y)
-        # With few calibration rows, learning rows calibrate where others train.
-        n = len(decider.split_.learn if predictor == "precomputed" else decider.split_.train)
+        n = len(decider.split_.learn) + (0 if predictor == "precomputed" else len(decider.split_.train))
         scored[str(split)] = decider.policy_.n_scored / n
     assert scored["(0.5, 0.25, 0.25)"] == 1
     assert scored["time"] == pytest.approx(2 / 3, abs=0.01)
@@ -90,4 +89,4 @@ def test_selections_of_splits_in_time_look_back_and_others_do_not(predictor):
 def test_few_rows_are_scored_both_ways_in_time_too():
     X, Y = timed(160)
     decider = ph.RobustDecider(simplex_linear([-0.08, 0.0]), LinearRegression(), split="time", random_state=0).fit(X, Y)
-    assert decider.policy_.n_scored == len(decider.split_.train)
+    assert decider.policy_.n_scored == len(decider.split_.train) + len(decider.split_.learn)

@@ -350,10 +350,10 @@ def test_margins_follow_the_error_of_each_constraint_keep_their_promise_and_cost
 def test_calibration_rows_score_what_a_decision_at_their_radius_keeps(decider: ph.RobustDecider) -> None:
     model, (X, Y) = decider.model_, HISTORY
     split, scores = model.record.split, model.radii.scores
-    own = np.concatenate([split.learn, split.calibrate])[-len(scores) :]
+    own = split.calibrate
     np.testing.assert_array_equal(model.scores(Rows(X[own], Y[own])), scores)
     some = np.argsort(scores)[::3]
-    assert len(np.unique(scores[some])) > 4
+    assert len(np.unique(scores[some])) > 2
     assert_scores_say_where_the_promise_is_kept(model.family, X[own][some], Y[own][some], scores[some])
     # What is decided is the policy of the step of the radius, to the last bit, and as many rows keep it as were asked.
     found, step = model.decide(X[own]), model.family.at(X[own][::-1]).decide(np.full(len(own), model.radii.radius))

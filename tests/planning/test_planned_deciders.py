@@ -33,11 +33,6 @@ def linear() -> ph.DecisionProblem:
     return ph.problems.simplex_linear([-0.08, 0.0])
 
 
-def calibrated_on(decider):
-    """Rows that set the radius: where those for it are few, learning rows help."""
-    return np.concatenate([decider.split_.learn, decider.split_.calibrate])
-
-
 @pytest.fixture(scope="module")
 def fitted():
     X, Y = ph.data.make_synthetic(240, rng=np.random.default_rng(0))
@@ -47,7 +42,7 @@ def fitted():
 
 def test_bound_is_the_planned_cost_plus_one_radius(fitted):
     decider, X, Y = fitted
-    guard, rows = decider.model_.family, calibrated_on(decider)
+    guard, rows = decider.model_.family, decider.split_.calibrate
     scores = guard.at(X[rows]).scores(Y[rows])
     found, planned = decider.decide(X[:7]), guard.at(X[:7]).planned
     assert decider.radius_ == pytest.approx(conformal_radius(scores, 0.1), abs=1e-8)
@@ -438,3 +433,22 @@ def test_coverage_of_a_planned_decision_follows_its_exact_law():
     # The new row is held where its rank is at most k = 18 of 20: a binomial number of times.
     held = sum(row[-1] <= conformal_radius(row[:-1], 0.1) for row in scores)
     assert binomtest(int(held), n, 18 / 20).pvalue > 1e-4
+
+
+def weighted(u, z):
+    return cp.sum(cp.pos(z - u)) + 3 * cp.sum(cp.pos(u - z))
+
+
+@pytest.mark.parametrize("is_constraint", [False, True])
+def test_level_asks_more_rows_of_calibration_alone_however_few_rows_score_rules(is_constraint):
+    # Each row needs an integer program, so that few rows score rules: fewer than a level of 1 % asks to calibrate.
+    rng = np.random.default_rng(0)
+    X = rng.uniform(5, 15, size=(420, 2))
+    Y = X * rng.uniform(0.8, 1.2, size=X.shape)
+    z = cp.Variable(2, integer=True, nonneg=True)
+    more = {"uncertain_constraints": lambda z, u: [z >= 0.5 * u]} if is_constraint else {}
+    cost = (lambda z, u: cp.sum(z)) if is_constraint else (lambda z, u: weighted(u, z))
+    problem = ph.DecisionProblem(decision=z, cost=cost, constraints=[z[0] + 2.5 * z[1] <= 60], n_outcomes=2, **more)
+    decider = ph.RobustDecider(problem, "ridge", alpha=0.01, random_state=0).fit(X, Y)
+    assert decider.n_calibrate_ == 105
+    assert np.isfinite(decider.decide(X[:5]).cost_bound).all()

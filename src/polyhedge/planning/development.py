@@ -10,6 +10,7 @@ import numpy as np
 
 from polyhedge._support.validation import Array, Indices
 from polyhedge._support.warnings import Code, warn
+from polyhedge.calibration import minimum_samples
 from polyhedge.data import Split, take_rows
 from polyhedge.data.splits import IndexArray, evenly_chosen, fold_of
 from polyhedge.planning.margin_path import fit_path
@@ -31,11 +32,6 @@ _FEW_ROWS = 5
 _MOST_ROWS = 10_000
 """Development rows that forests of distributions are grown on at most, evenly chosen: a second each, a file of a
 megabyte."""
-_FEW = 100
-"""Calibration rows below which learning rows serve better as such: the radius of fifty varies more than a distribution
-does."""
-
-
 FEWEST_FORWARD = 150
 """Rows below which folds look both ways: predictors of a third of fewer say little about one of all."""
 
@@ -69,8 +65,8 @@ def planned_guard(given: Development, policy: Any, caution: float) -> tuple[Cost
     path of policies with growing margins.
 
     Training and learning rows develop it: the predictor is fitted on all of them, and policies are made from
-    predictions of models that had not seen the row. Where calibration rows are few, learning rows calibrate too,
-    unless a predictor or policy came fitted: learning rows may have made it. Where the split is in time, what is
+    predictions of models that had not seen the row. Where calibration rows are too few for the level, learning rows
+    calibrate too, unless a predictor or policy came fitted: learning rows may have made it. Where the split is in time, what is
     chosen is scored by earlier rows alone; distributions for use look both ways, to have more rows.
     """
     if given.problem.constraint_names and policy is None and not takes_margins(given.problem):
@@ -80,7 +76,7 @@ def planned_guard(given: Development, policy: Any, caution: float) -> tuple[Cost
             'guarantee="outcome", or give a learner, whose robust decisions are then guarded.'
         )
     split = given.split
-    develop, calibrate = parts_of_policy(split, policy, trained=given.make().needs_training)
+    develop, calibrate = parts_of_policy(split, policy, given.alpha, trained=given.make().needs_training)
     predictor, rows, made_of = _predicted(given, develop)
     calibrate = calibrate[~np.isin(calibrate, made_of)]
     _check_solvable(given.problem, rows)
@@ -98,11 +94,11 @@ def planned_guard(given: Development, policy: Any, caution: float) -> tuple[Cost
     return CostGuard(given.problem, predictor, frozen), len(rows), calibrate
 
 
-def parts_of_policy(split: Split, policy: Any, *, trained: bool) -> tuple[IndexArray, IndexArray]:
+def parts_of_policy(split: Split, policy: Any, alpha: float, *, trained: bool) -> tuple[IndexArray, IndexArray]:
     """Rows that develop a policy and rows that calibrate it; `trained`: whether the predictor is trained here."""
     may_pool = trained and (policy is None or is_trained_here(policy))
-    # Learning rows calibrate where calibration rows are few and training rows enough to plan with.
-    if may_pool and len(split.calibrate) < _FEW and len(split.train) >= _N_FOLDS * _ROWS_A_FOLD:
+    # Learning rows calibrate where calibration rows cannot keep the level and training rows are enough to plan with.
+    if may_pool and len(split.calibrate) < minimum_samples(alpha) and len(split.train) >= _N_FOLDS * _ROWS_A_FOLD:
         return split.train, np.concatenate([split.learn, split.calibrate])
     return np.concatenate([split.train, split.learn]) if trained else split.learn, split.calibrate
 

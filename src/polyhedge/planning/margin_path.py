@@ -19,7 +19,7 @@ import numpy as np
 from polyhedge._support.stored import stored
 from polyhedge._support.tolerances import SELECTION_TIE
 from polyhedge._support.validation import Array, Indices, Mask
-from polyhedge.calibration import attained_rank
+from polyhedge.calibration import conformal_rank
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.decisions import all_optimal
 from polyhedge.planning.costs import PlanningProblem, planned_level
@@ -50,6 +50,8 @@ _MULTIPLES = (
 """The path in multiples of what was scored best. Calibration goes too far by half a step on average: steps are small
 where it is expected to end, and never far apart.
 """
+_FEW_MULTIPLES = _MULTIPLES[::3]
+"""The path where decisions are integers: they jump anyway, and each step is an integer program a row."""
 _SCORED_ROWS = 60
 """Rows of a fold that are scored: each of them needs a program for every knot."""
 _ROUNDING = 1e-10
@@ -194,8 +196,8 @@ class _Tried:
     has_margin: Mask
 
     def rho(self, alpha: float) -> float:
-        """The rho that calibration on these rows would give."""
-        k = attained_rank(len(self.needed), alpha)
+        """The rho that calibration on these rows would give, at the nearest level that as many rows can keep."""
+        k = min(conformal_rank(len(self.needed), alpha), len(self.needed))
         return float(np.partition(self.needed, k - 1)[k - 1])
 
     def bound(self, alpha: float) -> float:
@@ -268,10 +270,11 @@ def fit_path(
     ]
     report = PolicyReport(tuple(figures), alpha, caution, len(best.needed), CHOSEN_ONCE)
     rho = best.rho(alpha) if np.isfinite(best.rho(alpha)) else 1.0
+    multiples = _FEW_MULTIPLES if seen.is_integer else _MULTIPLES
     return MarginPolicy(
         _planner(seen, best.distribution, rows, level, seed),
-        tuple(m * best.margin for m in _MULTIPLES),
-        tuple(rho + (m - 1) * max(rho, 1.0) for m in _MULTIPLES),
+        tuple(m * best.margin for m in multiples),
+        tuple(rho + (m - 1) * max(rho, 1.0) for m in multiples),
         level,
         report,
     )

@@ -17,7 +17,7 @@ import numpy as np
 from polyhedge._support.progress import tell
 from polyhedge._support.tolerances import SELECTION_TIE
 from polyhedge._support.validation import Array, Indices
-from polyhedge.calibration import attained_rank
+from polyhedge.calibration import conformal_rank
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.planning.costs import PlanningProblem, planned_level
 from polyhedge.planning.policies import Rule, ScenarioPolicy, fit_planner, fit_rules
@@ -139,9 +139,9 @@ class Scored:
     realised: Array
 
     def bound(self, alpha: float, rows: Indices | slice = slice(None)) -> float:
-        """Mean bound as calibration on these rows would set it."""
+        """Mean bound as calibration on these rows would set it, at the nearest level that as many rows can keep."""
         excess = self._excess[rows]
-        k = attained_rank(len(excess), alpha)
+        k = min(conformal_rank(len(excess), alpha), len(excess))
         return _mean(self.planned[rows]) + float(np.partition(excess, k - 1)[k - 1])
 
     @cached_property
