@@ -30,6 +30,7 @@ from polyhedge.predictors.regressor import as_predictor
 from polyhedge.problems import DecisionProblem
 from polyhedge.regions import MarginPath, PathPolicy, PlannedDecisions
 from polyhedge.rows import Rows
+from polyhedge.solvers.program import Status
 
 Floats = NDArray[np.float64]
 
@@ -489,3 +490,22 @@ def test_bound_grows_along_the_path_where_costs_are_skewed() -> None:
     path = MarginPolicy(planner, (0.5, 2.0), (1.0, 9.0), 0.6, PolicyReport((), 0.2, 0.5, 1))
     placed = MarginPath(problem, as_predictor("precomputed", 2), path).at(samples.centers)
     assert np.isfinite(placed.scores(Y)).mean() > 0.9
+
+
+def test_margins_of_a_program_whose_limits_alone_move_are_decided_together_as_they_are_one_by_one() -> None:
+    problem = DecisionProblem(
+        decision=cp.Variable(3, nonneg=True),
+        cost=lambda z, u: np.array([3.0, 2.0, 2.0]) @ z + 0.1 * cp.pos(u[0] - z[1]),
+        constraints=[],
+        uncertain_constraints=lambda z, u: [z[0] + z[1] >= u[0], z[0] + z[2] >= u[1], z <= 1.5],
+        n_outcomes=2,
+    )
+    planner, X, centers = planner_of(problem)
+    margins, none = np.linspace(0, 6, len(X)), np.zeros((len(X), 0))
+    contexts, scales = planner.contexts(X, centers, none)
+    assert planner._corners is not None
+    z, status = planner.at(contexts, scales, margins, none)
+    one_by_one = planner._part(contexts, scales, margins, none, is_scored=False)
+    assert [one for _, one in one_by_one] == status.tolist()
+    assert {Status.OPTIMAL, Status.INFEASIBLE} == set(status)
+    np.testing.assert_allclose(z, [one for one, _ in one_by_one], atol=1e-8)

@@ -1,13 +1,17 @@
 r"""One linear program at many rows: the vertices that many rows share.
 
-$$\min_x\ c(\theta)^\top x \quad\text{s.t.}\quad A x + s = b,\ s \ge 0 \text{ off the equations},$$
+$$\min_x\ c(\theta)^\top x \quad\text{s.t.}\quad A x + s = b(\theta),\ s \ge 0 \text{ off the equations},$$
 
-where $\theta$ = [centre, spread] of a row. A corner is a set W of n rows that hold with equality; it is best where the
-multipliers $y_W = -A_W^{-\top} c(\theta)$ of its inequalities are not negative (the primal simplex method).
+where $\theta$ = [centre, spread] of a row moves either the costs or the limits. A corner is a set W of n rows that hold
+with equality. Its point is $x = A_W^{-1} b_W$, its multipliers are $y_W = -A_W^{-\top} c$.
 
-A policy stays a function of its row. Which corner lies beyond an edge does not depend on $\theta$, so that rows share
-one map of corners, and the numbers of a corner are made from its own rows of A. A row starts at the best of some fixed
-corners and leaves each corner by its most negative multiplier.
+| $\theta$ moves | a corner is best where | a row leaves by | simplex method |
+|---|---|---|---|
+| costs | the multipliers of its inequalities are not negative | the most negative multiplier | primal |
+| limits | the slacks of all other inequalities are not negative | the most negative slack | dual |
+
+A policy stays a function of its row. Which corner comes next does not depend on $\theta$, so that rows share one map of
+corners, and the numbers of a corner are made from its own rows of A. A row starts at the best of some fixed corners.
 """
 
 from __future__ import annotations
@@ -34,13 +38,13 @@ _MOST_BYTES = 2**28
 
 @dataclass(frozen=True, eq=False)
 class MovingProgram:
-    """A linear program with costs c [1; theta - origin], seen from a frame: in powers of two times the user's units.
+    """A linear program with costs c or limits b times [1; theta - origin], in powers of two times the user's units.
 
     Attributes
     ----------
     A : (m, n)
-    b : (m,)
-    c : (n, 1 + q)
+    b : (m, 1), or (m, 1 + q) if the limits move
+    c : (n, 1 + q), or (n, 1) if the limits move
     is_equation : (m,)
     columns : (p,) of the decision in x.
     origin : (q,) where theta is counted from.
@@ -57,22 +61,36 @@ class MovingProgram:
 
     @classmethod
     def of(
-        cls, program: ConicProgram, columns: Indices, cost_slope: Array, origin: Array, frame: Scaling
+        cls,
+        program: ConicProgram,
+        columns: Indices,
+        slope: Array,
+        origin: Array,
+        frame: Scaling,
+        *,
+        moves_limits: bool = False,
     ) -> MovingProgram:
-        """The program whose costs move by (n, q) with theta - origin, with rows of length 1.
+        """The program whose costs move by (n, q) with theta - origin, or its limits by (m, q), with rows of length 1.
 
         Lengths are those in the units of a frame (its origin does not count): decisions stand next to costs in a row,
         and a length of both would depend on the user's units.
         """
         A, units = scaled(program.A, frame.rows, frame.columns).toarray(), frame.columns
         length = 1 / np.maximum(np.linalg.norm(A, axis=1), np.finfo(float).tiny)
-        costs, limits = units[:, None] * np.column_stack([program.c, cost_slope]), frame.rows * program.b
+        costs = units[:, None] * np.column_stack([program.c, slope][: 2 - moves_limits])
+        limits = (frame.rows * length)[:, None] * np.column_stack([program.b, slope][: 1 + moves_limits])
         is_equation = row_kinds(program.cones) == "zero"
-        return cls(A * length[:, None], limits * length, costs, is_equation, columns, origin, units)
+        return cls(A * length[:, None], limits, costs, is_equation, columns, origin, units)
 
-    def decision(self, x: Array) -> Array:
-        """The decision (p,) at a point (n,), in the user's units."""
-        return np.asarray((self.units * x)[self.columns])
+    @property
+    def moves_limits(self) -> bool:
+        """Whether rows differ in their limits, not in their costs."""
+        return self.b.shape[1] > 1
+
+    def decision(self, x: Array, theta: Array) -> Array:
+        """The decisions (N, p) at a corner's point x (n, 1) or (n, 1 + q), in the user's units."""
+        own = (self.units[:, None] * x)[self.columns]
+        return _at(own, theta) if self.moves_limits else own.T
 
 
 @dataclass(eq=False)
@@ -83,17 +101,18 @@ class _Corner:
     ----------
     rows : (n,) W.
     inverse : (n, n) of A_W.
-    x : (n,) where it is.
-    multipliers : (k, 1 + q) of its inequalities at [1; theta]: must not be negative.
+    x, y : (n, 1 + q) or (n, 1), its point, and the multipliers of W.
+    checks : (k, 1 + q) of inequalities at [1; theta], which must not be negative: their multipliers or slacks.
     labels : (k,) these inequalities.
-    value : (1 + q,) of the program there, at [1; theta].
-    beyond : corners that are reached by letting go of an inequality, as far as known.
+    value : (1 + q,) by which rows choose where to start, at [1; theta]: costs, or lower bounds of them negated.
+    beyond : corners that are reached by the check of an inequality, as far as known.
     """
 
     rows: Indices
     inverse: Array
     x: Array
-    multipliers: Array
+    y: Array
+    checks: Array
     labels: Indices
     value: Array
     beyond: dict[int, _Corner | None] = field(default_factory=dict)
@@ -112,7 +131,7 @@ class Corners:
     def __init__(self, program: MovingProgram, solver: LinearSolver, starts: Array) -> None:
         self.program, self.starts = program, list[_Corner]()
         self._known: dict[bytes, _Corner] = {}
-        self._sizes = np.abs(program.c).max(axis=0)
+        self._sizes = np.abs(program.b if program.moves_limits else program.c).max(axis=0)
         first = self._first(solver)
         if first is None:
             return
@@ -125,11 +144,12 @@ class Corners:
         z, arrived = np.full((len(theta), len(self.program.columns)), np.nan), np.zeros(len(theta), dtype=bool)
         if not self.starts:
             return z, arrived
-        corners, own = self._walk(theta - self.program.origin)
+        moved = theta - self.program.origin
+        corners, own = self._walk(moved)
         for rows in _by_corner(np.arange(len(theta)), own):
             corner = corners[own[rows[0]]]
             if corner is not None:
-                z[rows], arrived[rows] = self.program.decision(corner.x), True
+                z[rows], arrived[rows] = self.program.decision(corner.x, moved[rows]), True
         return z, arrived
 
     def _walk(self, theta: Array) -> tuple[list[_Corner | None], Indices]:
@@ -165,8 +185,11 @@ class Corners:
         if not solution.status.has_solution or active is None:
             return None
         program = self.program
-        tight = program.A @ (solution.x / program.units) - program.b >= -_NEGATIVE * (1 + np.abs(program.b))
-        wanted = [np.flatnonzero(program.is_equation), np.flatnonzero(active), np.flatnonzero(tight)]
+        wanted = [np.flatnonzero(program.is_equation), np.flatnonzero(active)]
+        if not program.moves_limits:  # a basis is dual feasible; any rows that are tight make a point
+            b = program.b[:, 0]
+            tight = program.A @ (solution.x / program.units) - b >= -_NEGATIVE * (1 + np.abs(b))
+            wanted.append(np.flatnonzero(tight))
         rows = _independent(program.A, np.concatenate(wanted))
         return None if len(rows) < program.A.shape[1] else self._corner(rows)
 
@@ -186,9 +209,10 @@ class Corners:
         return self._known[key]
 
     def _beyond(self, corner: _Corner, label: int) -> _Corner | None:
-        """The corner at the end of the edge on which this inequality is let go."""
+        """The corner at the end of the edge on which this inequality is let go, or is met."""
         if label not in corner.beyond:
-            rows = _swapped(self.program, corner, label)
+            swapped = _met if self.program.moves_limits else _let_go
+            rows = swapped(self.program, corner, label)
             corner.beyond[label] = None if rows is None else self._corner(rows)
         return corner.beyond[label]
 
@@ -205,10 +229,10 @@ def _at(matrix: Array, theta: Array) -> Array:
 
 
 def _leaving(corner: _Corner, theta: Array, limit: Array, rows: Indices) -> list[tuple[int, Indices]]:
-    """The rows at which the corner is not best, by the label of their most negative multiplier."""
+    """The rows at which the corner is not best, by the label of their most negative check."""
     if not len(corner.labels):
         return []
-    checks = _at(corner.multipliers, theta[rows])
+    checks = _at(corner.checks, theta[rows])
     worst = checks.argmin(axis=1)
     leaves = checks[np.arange(len(rows)), worst] < limit[rows]
     return [(int(corner.labels[w]), rows[leaves & (worst == w)]) for w in np.unique(worst[leaves]).tolist()]
@@ -221,17 +245,34 @@ def _make(program: MovingProgram, rows: Indices) -> _Corner | None:
         return None
     x, y = inverse @ program.b[rows], -inverse.T @ program.c
     x = x + inverse @ (program.b[rows] - program.A[rows] @ x)  # a budget that is missed costs as much as it is far
-    excess = program.A @ x - program.b
-    wrong = np.where(program.is_equation, np.abs(excess), excess).max(initial=0.0)
+    excess, in_row = program.A @ x - program.b, ~program.is_equation[rows]
+    if program.moves_limits:
+        wrong, size = -y[in_row].min(initial=0.0), np.abs(program.c).max(initial=0.0)
+        labels = np.setdiff1d(np.flatnonzero(~program.is_equation), rows)
+        checks, value = -excess[labels], -(program.c[:, 0] @ x)
+    else:
+        wrong, size = np.where(program.is_equation[:, None], np.abs(excess), excess).max(initial=0.0), np.abs(program.b)
+        size = size.max(initial=0.0)
+        labels, checks, value = rows[in_row], y[in_row], x[:, 0] @ program.c
     diagnostic = np.abs(program.A[rows] @ inverse - np.eye(len(rows))).max(initial=0.0)
     # Neither the place nor the multipliers of a corner are believed unless they can be.
-    if not (diagnostic <= _OUTSIDE and wrong <= _OUTSIDE * (1 + np.abs(program.b).max(initial=0.0))):
+    if not (diagnostic <= _OUTSIDE and wrong <= _OUTSIDE * (1 + size)):
         return None
-    can_leave = ~program.is_equation[rows]
-    return _Corner(rows, inverse, x, y[can_leave], rows[can_leave], x @ program.c)
+    return _Corner(rows, inverse, x, y, checks, labels, value)
 
 
-def _swapped(program: MovingProgram, corner: _Corner, label: int) -> Indices | None:
+def _met(program: MovingProgram, corner: _Corner, label: int) -> Indices | None:
+    """The corner's rows with one that must be met in place of the first whose multiplier vanishes; None without one."""
+    rates = corner.inverse.T @ program.A[label]
+    can_leave = np.flatnonzero((rates > _SMALLEST_RATE) & ~program.is_equation[corner.rows])
+    if not len(can_leave):
+        return None
+    rows = corner.rows.copy()
+    rows[can_leave[_least_ratio(np.maximum(corner.y[can_leave, 0], 0.0), rates[can_leave])]] = label
+    return rows
+
+
+def _let_go(program: MovingProgram, corner: _Corner, label: int) -> Indices | None:
     """The corner's rows with the first that is met in place of one that is let go; None where none is met."""
     leaving = int(np.searchsorted(corner.rows, label))
     direction = -corner.inverse[:, leaving]
@@ -242,11 +283,16 @@ def _swapped(program: MovingProgram, corner: _Corner, label: int) -> Indices | N
     if not len(met):
         return None
     rows = corner.rows.copy()
-    slacks = np.maximum((program.b - program.A @ corner.x)[met], 0.0)
-    ratios = slacks / rates[met]
-    tied = ratios <= ratios.min() + CANCELLATION * (1 + abs(ratios.min()))
-    rows[leaving] = met[np.where(tied, rates[met], -np.inf).argmax()]  # of the least ratios the largest rate
+    slacks = np.maximum((program.b - program.A @ corner.x)[met, 0], 0.0)
+    rows[leaving] = met[_least_ratio(slacks, rates[met])]
     return rows
+
+
+def _least_ratio(values: Array, rates: Array) -> int:
+    """Where values fall to zero first at these rates; of equal ones the largest rate."""
+    ratios = values / rates
+    tied = ratios <= ratios.min() + CANCELLATION * (1 + abs(ratios.min()))
+    return int(np.where(tied, rates, -np.inf).argmax())
 
 
 def _independent(A: Array, wanted: Indices) -> Indices:

@@ -66,8 +66,8 @@ def planned_guard(given: Development, policy: Any, caution: float) -> tuple[Cost
 
     Training and learning rows develop it: the predictor is fitted on all of them, and policies are made from
     predictions of models that had not seen the row. Where calibration rows are too few for the level, learning rows
-    calibrate too, unless a predictor or policy came fitted: learning rows may have made it. Where the split is in time, what is
-    chosen is scored by earlier rows alone; distributions for use look both ways, to have more rows.
+    calibrate too, unless a predictor or policy came fitted: learning rows may have made it. Where the split is in time,
+    what is chosen is scored by earlier rows alone; distributions for use look both ways, to have more rows.
     """
     if given.problem.constraint_names and policy is None and not takes_margins(given.problem):
         raise ValueError(

@@ -24,6 +24,8 @@ from numpy.typing import NDArray
 from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, Indices
 from polyhedge.data.splits import evenly_chosen
+from polyhedge.decisions import all_optimal
+from polyhedge.planning.corners import Corners, MovingProgram
 from polyhedge.planning.costs import PlanningProblem
 from polyhedge.planning.programs import with_cuts
 from polyhedge.planning.residual_distributions import (
@@ -123,14 +125,25 @@ class MarginPlanner:
         NaN where there is no decision. A status is proven: no solver is believed that a decision is the best, or that
         there is none. Decisions that are only scored, not used, need no proof.
         """
-        parts = [slice(k, k + _PART) for k in range(0, len(contexts), _PART)]
+        z, status = np.full((len(contexts), self.problem.problem.n_decisions), np.nan), all_optimal(len(contexts))
+        rest = np.arange(len(contexts))
+        if self._corners is not None:
+            z, arrived = self._corners(np.column_stack([contexts, scales[:, :1], margins[:, None] * scales[:, 1:]]))
+            rest = np.flatnonzero(~arrived)
+        parts = [rest[k : k + _PART] for k in range(0, len(rest), _PART)]
 
-        def work(part: slice) -> list[tuple[Array, Status]]:
+        def work(part: Indices) -> list[tuple[Array, Status]]:
             return self._part(contexts[part], scales[part], margins[part], values[part], is_scored)
 
-        decided = [one for part in in_order(work, parts, n_jobs=n_jobs) for one in part]
-        z = np.array([z for z, _ in decided]).reshape(len(decided), self.problem.problem.n_decisions)
-        return z, np.array([status for _, status in decided], dtype=object)
+        for part, decided in zip(parts, in_order(work, parts, n_jobs=n_jobs), strict=True):
+            for i, (one, found) in zip(part, decided, strict=True):
+                z[i], status[i] = one, found
+        return z, status
+
+    @cached_property
+    def _corners(self) -> Corners | None:
+        """The corners that all rows and margins share; None where they differ in more than limits."""
+        return None if self.problem.problem.parameters else _Programs(self, self.problem.problem, None).corners()
 
     def _part(
         self, contexts: Array, scales: Array, margins: Array, values: Array, is_scored: bool
@@ -251,6 +264,28 @@ class _Programs:
         program = self.feasible.program
         self.is_linear = program.is_linear and not len(program.integer)
         self.solver: LinearSolver | None = None
+
+    def corners(self) -> Corners | None:
+        """The corners of the program at [context, spread, margins of the constraints]; None if not only limits move."""
+        if not self.is_linear:
+            return None
+        cuts, limits, n_limits = self.planner.cuts, self.planner.limits, self.planner.n_limits
+        starts = np.array([[*self.reference, 1.0, *([margin] * n_limits)] for margin in _MARGINS])
+        G, H = cuts.at(self.reference, 1.0), limits.at(self.reference, _MARGINS[0])
+        solver = self._changed(G, H)
+        if len(self.entries):
+            return None
+        slope, b = np.zeros((len(solver.program.b), starts.shape[1])), solver.program.b.copy()
+        of_cuts, of_limits = np.split(self.rows, [len(cuts)])
+        for rows, one in ((of_cuts, cuts), (of_limits, limits)):
+            b[rows], slope[rows, : len(self.reference)] = -one.A[:, 0], -one.C[:, 0]
+        slope[of_cuts, len(self.reference)] = -cuts.B[:, 0]
+        slope[of_limits, len(self.reference) + 1 + limits.term] = -limits.B[:, 0]
+        origin = np.concatenate([self.reference, np.zeros(1 + n_limits)])
+        whole = replace(solver.program, b=b + slope @ origin)
+        columns = self.feasible.z_columns
+        moving = MovingProgram.of(whole, columns, slope, origin, solver.scaling, moves_limits=True)
+        return Corners(moving, solver, starts)
 
     def decide(self, context: Array, scale: float, margins: Array, is_scored: bool) -> tuple[Array, Status]:
         limits = self.planner.limits

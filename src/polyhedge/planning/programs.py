@@ -29,6 +29,7 @@ from polyhedge.solvers.conic import ConicSolver
 from polyhedge.solvers.linear import DualProgram, LinearSolver
 from polyhedge.solvers.program import Cone, ConicProgram, Scaling, Solution, Status, row_kinds
 from polyhedge.solvers.solve import solve
+from polyhedge.solvers.verify import Verifier
 
 _PART = 256
 """Rows that one solver takes, one after the other."""
@@ -169,7 +170,7 @@ def corners_of(problem: DecisionProblem, cuts: Cuts, starts: Array) -> Corners |
     if problem.parameters or not len(starts):
         return None
     program = program_of(problem, cuts)
-    return program.corners(starts) if isinstance(program, _PricesChange) else None
+    return program.corners(starts) if isinstance(program, _Fixed) else None
 
 
 def least_by_programs(
@@ -334,6 +335,10 @@ class _Fixed(RowProgram, ABC):
     def change(self, center: Array, scale: float) -> None:
         """Write the numbers of a row into the program."""
 
+    @abstractmethod
+    def corners(self, starts: Array) -> Corners | None:
+        """The corners of all rows' common program, found from the first of some; None if it is not linear."""
+
     def _solve(self, center: Array, scale: float) -> Solution:
         solver = self.solver
         self.change(center, scale)
@@ -361,8 +366,21 @@ class _PricesChange(_Fixed):
 
     @cached_property
     def dual(self) -> DualProgram:
-        """The program with the cuts so far, for decisions that are only compared."""
+        """The dual of the program with the cuts so far."""
         return DualProgram(self.whole, self.scaling)
+
+    @cached_property
+    def verifier(self) -> Verifier:
+        """Verifies what the dual says of the program as it was set up."""
+        return Verifier(self.whole, self.scaling)
+
+    def _solve(self, center: Array, scale: float) -> Solution:
+        if self.whole.is_linear:
+            self.change(center, scale)
+            solution = self.dual.solve(self.whole, self.verifier)
+            if solution.status is Status.OPTIMAL:
+                return solution
+        return super()._solve(center, scale)
 
     def grown(self, cuts: Cuts) -> RowProgram:
         """The same program, with the further cuts in its dual; another where a first cut hid that pieces differ."""
@@ -400,7 +418,7 @@ class _PricesChange(_Fixed):
         return float(np.abs(self.units * bare).max()) < _MOSTLY_FIXED * float(np.abs(self.units * costs).max())
 
     def corners(self, starts: Array) -> Corners | None:
-        """The corners of all rows' common program, found from the first of some; None if it is not linear."""
+        """The corners of costs that move."""
         solver = self.solver
         if not isinstance(solver, LinearSolver):
             return None
@@ -430,6 +448,20 @@ class _LimitsChange(_Fixed):
 
     def change(self, center: Array, scale: float) -> None:
         self.whole.b[self.cut_rows] = -(self.cuts.A[:, 0] + scale * self.cuts.B[:, 0] + self.cuts.C[:, 0] @ center)
+
+    def corners(self, starts: Array) -> Corners | None:
+        """The corners of limits that move."""
+        solver = self.solver
+        if not isinstance(solver, LinearSolver):
+            return None
+        limits, slope = self.whole.b.copy(), np.zeros((len(self.whole.b), starts.shape[1]))
+        limits[self.cut_rows] = -self.cuts.A[:, 0]
+        slope[self.cut_rows] = -np.column_stack([self.cuts.C[:, 0], self.cuts.B[:, 0]])
+        self.change(starts[0, :-1], float(starts[0, -1]))
+        origin = np.append(np.median(starts[:, :-1], axis=0), 0.0)
+        whole = replace(self.whole, b=limits + slope @ origin)
+        moving = MovingProgram.of(whole, self.columns, slope, origin, self.scaling, moves_limits=True)
+        return Corners(moving, solver, starts)
 
 
 def least_with_cuts(program: ConicProgram, columns: Indices, G: Array, term: Indices) -> Solution:

@@ -13,6 +13,7 @@ from warnings import catch_warnings, simplefilter
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn import config_context
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import GradientBoostingRegressor, RandomForestRegressor
@@ -224,7 +225,8 @@ class Recipe:
                 reads = Standardisation(*center_and_scale(matrix))
                 matrix = reads(matrix)
         Y = np.reshape(y, (len(matrix), -1))
-        return ArrayPredictor(reads, self._models(matrix, Y, sample_weight), n_features, names)
+        with config_context(skip_parameter_validation=True, assume_finite=True):  # a fifth of the time of boosting
+            return ArrayPredictor(reads, self._models(matrix, Y, sample_weight), n_features, names)
 
     def _models(self, matrix: Array, Y: Array, weights: Array | None) -> tuple[LinearModel | TreeEnsemble, ...]:
         if self.name in ("smooth-ridge", "ridge", "linear"):

@@ -305,7 +305,6 @@ class DualProgram:
     $$\min_y\ b^\top y \quad\text{s.t.}\quad A^\top y = -c,\ y \ge 0 \text{ off the equations}.$$
 
     Other costs are other right-hand sides, and another row is another column: the last basis serves the next program.
-    Points are not verified: they compare decisions and are not used.
     """
 
     def __init__(self, program: ConicProgram, scaling: Scaling) -> None:
@@ -330,10 +329,19 @@ class DualProgram:
         starts = A.indptr[:-1].astype(np.int32)
         self.highs.addCols(len(b), b, lower, upper, A.nnz, starts, A.indices.astype(np.int32), A.data)
 
+    def solve(self, program: ConicProgram, verifier: Verifier) -> Solution:
+        """A best point of the program, which has other costs, and its multipliers, verified."""
+        x = self.point(program.c)
+        if x is None:
+            return nothing_known(program, Status.FAILED, "HiGHS has no best point of the dual")
+        y = self.cost * self.scaling.rows * np.array(self.highs.getSolution().col_value)
+        return settled(program, verifier.verify(program, Solution(x, y, np.nan, Status.OPTIMAL), self.cost))
+
     def point(self, c: Array) -> Array | None:
-        """A best point (n,) at costs c (n,); None where HiGHS has none."""
+        """A best point (n,) at costs c (n,), not verified: to compare decisions. None where HiGHS has none."""
         costs = -self.scaling.columns * c
-        costs /= power_of_two(float(np.abs(costs).max(initial=0.0)))
+        self.cost = power_of_two(float(np.abs(costs).max(initial=0.0)))
+        costs /= self.cost
         self.highs.changeRowsBounds(self.n, np.arange(self.n, dtype=np.int32), costs, costs)
         self.highs.run()
         if self.highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
