@@ -242,14 +242,77 @@ def test_decisions_come_as_arrays_frames_and_decisions_and_mistakes_are_named(de
     for wrong in (z[:2], z.T):
         with pytest.raises(ValueError, match=r"z must have 3 row\(s\) of 2 number\(s\)"):
             decider.bound(X, wrong)
-    with pytest.raises(ValueError, match="an array of numbers, a frame or decisions, got dict"):
-        decider.bound(X, {"bread": 1})
+    with pytest.raises(ValueError, match=r"of numbers: an array, a table or dictionary by name.*got list"):
+        decider.bound(X, [["many", 1.0]] * 3)
+    with pytest.raises(ValueError, match=f"It lacks {names[1]}"):
+        decider.bound(X, {names[0]: 1})
     with pytest.raises(ValueError, match="X and z must hold the same rows in the same order"):
         decider.bound(pd.DataFrame(X), frame[::-1])
     with_gap = np.vstack([X[0], [np.nan, 1.0]])
     assert np.isnan(decider.bound(with_gap, z[:2]).cost_bound).tolist() == [False, True]
     with pytest.raises(ValueError, match=f"It lacks {names[0]}"):
         decider.bound(X, frame[[names[1]]])
+
+
+def test_a_decision_by_name_is_the_same_as_a_table_a_dictionary_or_one_row(decider: ph.RobustDecider) -> None:
+    X = pd.DataFrame(sampled(4)[0][:3], index=[7, 8, 9])
+    decided = decider.decide(X)
+    bounds, frame, names = decided.cost_bound, decided.to_frame(), list(decider.problem_.decision_names)
+    for z in (frame, {"order": decided["order"]}, {name: decided[name] for name in names}):
+        np.testing.assert_allclose(decider.bound(X, z).cost_bound, bounds, rtol=1e-7)
+    for one in (decided[0], frame.iloc[0], {name: frame.iloc[0][name] for name in names}):
+        np.testing.assert_allclose(decider.bound(X[:1], one).cost_bound, bounds[:1], rtol=1e-7)
+    gap = frame[names].astype("Float64")
+    gap.iloc[1, 0] = pd.NA
+    assert np.isnan(decider.bound(X, gap).cost_bound).tolist() == [False, True, False]
+    with pytest.raises(ValueError, match="X and z must hold the same rows in the same order"):
+        decider.bound(X, pd.Series(np.zeros(3)))
+
+
+def test_a_decision_that_no_outcome_hurts_leaves_the_outcome_open_and_spoils_no_other_row() -> None:
+    """Where nothing is bought the cost is 0 whatever the price, so that the region is the whole support."""
+    z = cp.Variable(2, nonneg=True)
+    X, Y = np.random.default_rng(0).normal(size=(2, N, 2))
+    at = {"decision": z, "cost": lambda z, u: -u @ z, "constraints": [z <= 1], "n_outcomes": 2}
+    for support in (None, lambda u: [u >= -9, u <= 9]):
+        problem = ph.DecisionProblem(**at, outcome_support=support)
+        decider = ph.RobustDecider(problem, "ridge", random_state=0).fit(X + 0.5, Y + X)
+        decided = decider.decide(X)
+        idle = (decided.z == 0).all(axis=1)
+        assert 0 < idle.sum() < N
+        again = decider.bound(X, decided).cost_bound
+        np.testing.assert_allclose(again[~idle], decided.cost_bound[~idle], atol=1e-7)
+        assert (again[idle] == 0).all()
+        assert decider.region(X[idle][0]).contains(np.array([8.0, -8.0]))
+        other = decider.bound(X[idle], np.tile([1.0, 0.5], (idle.sum(), 1))).cost_bound
+        assert (other == (np.inf if support is None else 9 * 1.5)).all()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_limits_that_the_note_names_close_the_region_and_fewer_do_not(seed: int) -> None:
+    rng, names = np.random.default_rng(seed), ["steel", "glass", "wood"]
+    X, E = rng.normal(size=(2, N, 3))
+
+    def bounded(limits: list[str]) -> ph.Decisions:
+        signs = {"above": -1, "below": 1}
+        rows = [(signs[side] * np.eye(3)[names.index(name)]) for name, _, side in map(str.split, limits)]
+        problem = ph.DecisionProblem(
+            decision=cp.Variable(3),
+            cost=lambda z, u: u @ z + 5 * cp.sum_squares(z - [0.3, -0.4, 0.2]),
+            n_outcomes=3,
+            outcome_names=names,
+            outcome_support=(lambda u: [np.array(rows) @ u >= -50]) if rows else None,
+        )
+        decider = ph.RobustDecider(problem, "ridge", random_state=0).fit(X, X + E)
+        return decider.bound(X[:1], mine)
+
+    mine = rng.uniform(-1, 1, size=(1, 3))
+    found = bounded([])
+    assert np.isposinf(found.cost_bound[0])
+    limits = found.detail[0].split("limit ")[1].split(".")[0].split(" and ")
+    assert np.isfinite(bounded(limits).cost_bound[0])
+    for left_out in limits:
+        assert np.isposinf(bounded([limit for limit in limits if limit != left_out]).cost_bound[0])
 
 
 def test_the_command_line_bounds_what_was_decided_and_what_was_changed(tmp_path: Path) -> None:

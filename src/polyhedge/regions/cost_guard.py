@@ -293,13 +293,10 @@ def facets_of_decision(problem: DecisionProblem, z: Array, bound: float) -> tupl
 
 
 def region_of_facets(problem: DecisionProblem, W: Array, h: Array, prediction: Array) -> Region:
-    """The outcomes with W u <= h, cut by what is known of outcomes."""
+    """The outcomes with W u <= h, cut by what is known of outcomes: all of them if neither depends on the outcome."""
     matters = W.any(axis=1)
-    if not matters.any():
-        raise ValueError(
-            "The cost of this decision does not depend on the outcome, so that no outcome lies outside its region. "
-            'Use guarantee="outcome" for a set of outcomes.'
-        )
+    if (h[~matters] < -INSIDE * (1 + np.abs(h).max())).any():  # whatever the outcome: the region is empty
+        W, h, matters = np.vstack([0 * W[:1] + 1, 0 * W[:1] - 1]), np.full(2, -1.0), np.full(2, True)
     return CostRegion(problem, Polyhedron(W[matters], -h[matters]), prediction)
 
 

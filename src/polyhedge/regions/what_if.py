@@ -11,7 +11,7 @@ hurt z'.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,14 +19,17 @@ import numpy as np
 from polyhedge._support.frames import as_pandas, check_same_rows
 from polyhedge._support.tolerances import SOLVED
 from polyhedge._support.validation import Array
-from polyhedge.decisions import Decisions
+from polyhedge.decisions import Decision, Decisions
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust.adversary import Adversary, WorstCase
-from polyhedge.robust.support import maximise
+from polyhedge.robust.support import cut_form, maximise
 from polyhedge.rows import n_rows_of
 from polyhedge.sets import Region
 from polyhedge.solvers.program import SolverError, Status, status_at
 
+_SIDES = {1.0: "above", -1.0: "below"}
+_MOST_ENDS, _FAR = 12, 1e4
+"""Open ends beyond which all are named, because each takes a worst case; and where the others are tried as closed."""
 _NO_WORST_CASE = (
     "The worst case of this second stage over the region is out of reach: it may have no feasible decision there, or "
     "has integers or squares"
@@ -70,28 +73,36 @@ def bound_decisions(
 
 
 def given_decisions(problem: DecisionProblem, z: Any, X: Any) -> Array:
-    """The user's decisions at rows X as (n, p): an array in the shape of the variable, a frame by name, or `Decisions`.
+    """The user's decisions at rows X as (n, p): an array in the shape of the variable, a table by name, or `Decisions`.
 
     Auxiliary variables of the problem must be there too, as in `Decisions.flat`.
     """
-    names, n = list(problem.decision_names), n_rows_of(X)
+    names, p, n = list(problem.decision_names), problem.layout.size, n_rows_of(X)
     if isinstance(z, Decisions):
         check_same_rows({"X": X, "z": z.to_frame("pandas")})
         z = z.flat
-    elif hasattr(z, "columns"):
-        frame = as_pandas(z)
-        check_same_rows({"X": X, "z": frame})
-        missing = [name for name in names if name not in frame.columns]
-        if missing:
-            raise ValueError(f"z must have a column for each decision: {', '.join(names)}. It lacks {missing[0]}.")
-        z = frame[names]
+    z = z.z if isinstance(z, Decision) else as_pandas(z)
+    is_row = hasattr(z, "iloc") and z.ndim == 1 and names[0] in z.index
+    check_same_rows({"X": X} if is_row else {"X": X, "z": z})
+    if isinstance(z, Mapping) and all(name in z for name in problem.layout.names):
+        names = list(problem.layout.names)
+    is_by_name = is_row or isinstance(z, Mapping) or hasattr(z, "columns")
+    if is_by_name and (missing := [name for name in names if name not in z]):
+        raise ValueError(f"z must have a column for each decision: {', '.join(names)}. It lacks {missing[0]}.")
     try:
+        if isinstance(z, Mapping):
+            z = np.column_stack([np.reshape(z[name], (n, -1)) for name in names])
+        elif is_by_name:
+            z = z[names].to_numpy(dtype=np.float64, na_value=np.nan)
         flat = np.asarray(z, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"z must be an array of numbers, a frame or decisions, got {type(z).__name__}.") from error
-    p = problem.layout.size
+        raise ValueError(
+            f"z must be {n} row(s) of numbers: an array, a table or dictionary by name, or decisions; got "
+            f"{type(z).__name__}: {error}."
+        ) from error
     if flat.size != n * p or (n > 1 and len(flat) != n):
-        more = f", and the {p - len(names)} auxiliary ones behind them, as in flat of decisions" * (p > len(names))
+        n_more = p - problem.layout.given_size
+        more = f", and the {n_more} auxiliary ones behind them, as in flat of decisions" * (n_more > 0)
         raise ValueError(
             f"z must have {n} row(s) of {p} number(s), one for each of {', '.join(names)}{more}, got shape "
             f"{flat.shape}."
@@ -102,21 +113,22 @@ def given_decisions(problem: DecisionProblem, z: Any, X: Any) -> Array:
 def _worst(problem: DecisionProblem, region: Region, z: Array) -> tuple[WorstCase, str]:
     """The worst case of one decision over a region, and a note on what it cannot promise."""
     nowhere, notes = WorstCase(np.inf, np.full(problem.n_outcomes, np.nan)), []
+    adversary = Adversary(problem, region.shape, region.radius, region.center)
     try:
-        adversary = Adversary(problem, region.shape, region.radius, region.center)
         case = adversary.worst_case(z)
     except (SolverError, ValueError, TypeError) as error:
         if problem.has_recourse:
             return nowhere, _NO_WORST_CASE
-        if isinstance(error, TypeError) or not _open_ends(problem, region):
+        if isinstance(error, TypeError) or not _open_ends(region):
             return nowhere, f'The worst case over this region is out of reach. Use guarantee="outcome" ({error})'
         case = nowhere
     if case.value == -np.inf:
         notes.append("No outcome within the known support keeps the bound of this row")
     elif case.value == np.inf:
+        ends = [f"{problem.outcome_names[k]} from {_SIDES[sign]}" for k, sign in _harmful_ends(adversary, region, z)]
         notes.append(
-            f"The region does not limit {' and '.join(_open_ends(problem, region))}. State such a limit as "
-            'outcome_support, or use guarantee="outcome"'
+            f"The region does not limit {' and '.join(ends)}. State this as outcome_support, or use "
+            'guarantee="outcome"'
         )
     case = case if np.isfinite(case.value) else nowhere
     for name, pieces, part in zip(problem.constraint_names, problem.uncertain_rows, problem.row_parts(z), strict=True):
@@ -127,9 +139,25 @@ def _worst(problem: DecisionProblem, region: Region, z: Array) -> tuple[WorstCas
     return case, ". ".join(notes)
 
 
-def _open_ends(problem: DecisionProblem, region: Region) -> list[str]:
-    """The outcomes that the region leaves without an upper or a lower limit, in words."""
-    eye = np.eye(problem.n_outcomes)
-    reach: Any = region.support(np.vstack([eye, -eye]))
-    names = [f"{name} {side}" for side in ("from above", "from below") for name in problem.outcome_names]
-    return [name for name, limit in zip(names, reach, strict=True) if limit == np.inf]
+def _open_ends(region: Region) -> list[tuple[int, float]]:
+    """The outcomes that the region leaves without an upper (1) or a lower limit (-1)."""
+    ends = [(k, sign) for sign in _SIDES for k in range(region.n_outcomes)]
+    reach: Any = region.support(np.array([sign * np.eye(region.n_outcomes)[k] for k, sign in ends]))
+    return [end for end, limit in zip(ends, reach, strict=True) if limit == np.inf]
+
+
+def _harmful_ends(adversary: Adversary, region: Region, z: Array) -> list[tuple[int, float]]:
+    """Ends of the region that have to be closed for a finite worst case: without any one of them it is infinite."""
+    ends, form, d = _open_ends(region), adversary.form, region.n_outcomes
+    far = _FAR * (1 + max(np.abs(form.g).max(initial=0.0), np.abs(adversary.center).max()))
+    needed = ends if len(ends) <= _MOST_ENDS else []
+    for end in needed:
+        rest = [each for each in needed if each != end]
+        W = np.array([sign * np.eye(d)[k] for k, sign in rest]).reshape(-1, d)
+        adversary.form = cut_form(form, adversary.center, (W, np.full(len(W), far)))
+        try:
+            needed = rest if np.isfinite(adversary.worst_case(z).value) else needed
+        except (SolverError, ValueError):  # infinite
+            pass
+    adversary.form = form
+    return needed or ends
