@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from fractions import Fraction
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -434,7 +434,7 @@ class Model:
     def labels(self, X: Any) -> Labels:
         """Names of rows and columns of decisions at X, and the library of its frame."""
         names = tuple(self.problem.decision_names), tuple(self.problem.outcome_names)
-        index, promise = X.index if hasattr(X, "iloc") else None, held_in_words(self.radii.alpha)
+        index, promise = X.index if hasattr(X, "iloc") else None, held_in_words(self.radii)
         return Labels(*names, index, backend_of(X), promise, self.problem.units or {})
 
     def with_radii(self, radii: Radii, digest: str) -> Self:
@@ -512,11 +512,10 @@ def scores_of(family: RegionFamily, rows: Rows, block: int = 262_144, *, of_prom
 # The model in words
 
 
-@cache
-def held_in_words(alpha: float) -> str:
-    """How often a promise at this level holds, such as "held in 9 of 10"."""
-    share = 1 - Fraction(str(alpha))
-    return f"held in {share.numerator} of {share.denominator}"
+def held_in_words(radii: Radii) -> str:
+    """How often the promise of these radii holds, such as "held in 9 of 10"."""
+    share, is_of_blocks = 1 - Fraction(str(radii.alpha)), radii.of_blocks and radii.total_radius is None
+    return f"held in {share.numerator} of {share.denominator}{' blocks' * is_of_blocks}"
 
 
 def promise_of(model: Model) -> tuple[str, ...]:
@@ -602,7 +601,7 @@ def summary_lines(model: Model) -> dict[str, str]:
         "rows": _parts_in_words(model),
         "learned": learned,
         "guarantee": guarantee_of(model),
-        "promise": f"each decision costs at most its bound{keeps}, {held_in_words(model.radii.alpha)}",
+        "promise": f"each decision costs at most its bound{keeps}, {held_in_words(model.radii)}",
         "exactly": f"the {promised_by(model)}",
         "rests on": f"{_rests_on(model.radii)} that did nothing else",
     }

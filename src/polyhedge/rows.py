@@ -160,7 +160,7 @@ def as_values(given: Any) -> NDArray[Any]:
     """One value a row as an array, each of its own kind."""
     array = np.asarray(given)
     if array.dtype.kind not in "US" or isinstance(given, np.ndarray):
-        return array
+        return array.astype("datetime64[us]") if array.dtype.kind == "M" else array  # finer ones would become numbers
     # Beside a text NumPy makes a text of each number, and of NaN too: a row without a label would have one.
     return np.asarray(given, dtype=object)
 
@@ -218,6 +218,9 @@ def check_row_labels(calibrated: Any, X: Any, labels: Any) -> None:
             "for each row of fit, take them. Leave labels= out."
         )
     check_same_rows({"X": X, "labels": labels})
+    names, own = list(getattr(calibrated, "label_names", ())), list(map(str, getattr(labels, "columns", ())))
+    if names and own and own != names:
+        raise ValueError(f"labels must have the columns {listed(names)}, in this order, got {listed(own)}.")
 
 
 def check_source(calibrator: Any, X: Any, raw: Any) -> None:
@@ -230,7 +233,8 @@ def check_source(calibrator: Any, X: Any, raw: Any) -> None:
         if isinstance(name, str) and X is not raw and name in getattr(raw, "columns", ()) and name not in X.columns:
             raise ValueError(
                 f"calibration names the column {name!r}, which is no feature as it is. Name one of "
-                f"{listed(list(X.columns))}, or give its values: {type(calibrator).__name__}(X[{name!r}])."
+                f"{listed(list(X.columns))}, or give its values: {type(calibrator).__name__}"
+                f"({f'pandas.get_dummies(X[[{name!r}]])' if isinstance(source, tuple) else f'X[{name!r}]'})."
             )
         if isinstance(name, (str, int)):
             column_of(as_pandas(X), name)

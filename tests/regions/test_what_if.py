@@ -149,20 +149,30 @@ def test_a_region_that_is_open_towards_harm_has_no_bound_and_says_which_limit_wo
     assert "from below" in found.detail[0]
 
 
-@pytest.mark.parametrize("support", [None, lambda u: [u >= 0, u <= 40]])
-def test_a_worst_case_that_is_out_of_reach_is_an_infinite_bound_that_says_so(support: object) -> None:
-    z = cp.Variable(2, nonneg=True)
-    problem = ph.DecisionProblem(
-        decision=z,
-        cost=lambda z, u: cp.sum_squares(z - u),
-        constraints=[z <= 30],
-        n_outcomes=2,
-        outcome_support=support,
-    )
-    decider, X = fitted(problem, "cost"), sampled()[0][:1]
-    found = decider.bound(X, 1.1 * decider.decide(X).z)
-    assert np.isposinf(found.cost_bound[0])
-    assert 'out of reach. Use guarantee="outcome"' in found.detail[0]
+@pytest.mark.parametrize(
+    "cost",
+    [
+        lambda z, u: cp.sum_squares(z - u),
+        lambda z, u: cp.sum(cp.exp(0.1 * (u - z))) + 0.2 * cp.sum(z),
+        lambda z, u: cp.sum_squares(z - 3) + cp.sum(cp.sqrt(u)),
+    ],
+)
+def test_a_worst_case_that_is_out_of_reach_is_that_over_the_support_or_infinite_and_says_so(cost: object) -> None:
+    at = {"decision": (z := cp.Variable(2, nonneg=True)), "cost": cost, "constraints": [z <= 30], "n_outcomes": 2}
+    for high in (np.inf, 40.0):
+        problem = ph.DecisionProblem(**at, outcome_support=lambda u, high=high: [u >= 0, u <= high][: 1 + (high < 99)])
+        decider, X = fitted(problem, "cost"), sampled()[0][:1]
+        mine = 1.1 * decider.decide(X).z
+        found = decider.bound(X, mine)
+        if high == np.inf:
+            assert np.isposinf(found.cost_bound[0])
+            assert 'Use guarantee="outcome"' in found.detail[0]
+        else:
+            corners = np.array([[a, b] for a in (0.0, high) for b in (0.0, high)])
+            assert found.cost_bound[0] == pytest.approx(
+                problem.evaluate(np.tile(mine, (4, 1)), corners).max(), rel=1e-6
+            )
+            assert "out of reach: this is that over outcome_support" in found.detail[0]
 
 
 def test_auxiliary_variables_are_altered_with_the_decision() -> None:

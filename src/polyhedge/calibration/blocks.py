@@ -7,7 +7,9 @@ at most $\sum_i v(x_i) + |b| R$. `AllOf` calibrates the largest score. A block c
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any, ClassVar
 
 import numpy as np
@@ -40,6 +42,8 @@ class Blocks(Calibrator):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by", source_of(self.by, "by"))
+        if isinstance(self.every, (timedelta, np.timedelta64)):  # files hold texts
+            object.__setattr__(self, "every", str(np.timedelta64(self.every, "s")))
 
     @property
     def source(self) -> Any:
@@ -95,9 +99,22 @@ class Blocks(Calibrator):
 def blocks_of(rows: Rows, by: Any, every: Any) -> Any:
     """The block of each row (n,), as texts: a value, or the first time of a period; empty where a row has no value."""
     values = values_of(rows, by, "blocks")
-    if every is None:
-        return np.array(["" if is_missing(value) else as_label(value) for value in values], dtype=str)
-    times = as_times(values, np.float64 if isinstance(every, (int, float)) else None)
+    is_known = np.array([not is_missing(value) for value in values], dtype=bool)
+    blocks, known = np.full(len(values), "", dtype=object), [value for value in values if not is_missing(value)]
+    blocks[is_known] = [as_label(value) for value in known] if every is None else _periods(known, every)
+    return blocks.astype(str)
+
+
+def _periods(values: list[Any], every: Any) -> Any:
+    """The first time of the period of each of these times, by the clock of their own time zone."""
+    is_number = isinstance(every, (int, float, np.number)) and not isinstance(every, np.timedelta64)
+    try:
+        times = as_times([_on_the_wall(value) for value in values], np.float64 if is_number else None)
+    except ValueError as error:
+        raise ValueError(
+            f"every must be a number where blocks come from numbers, and such as '7D' where they come from dates, got "
+            f"{every!r}. {error}"
+        ) from error
     if times.dtype.kind == "M" and (months := months_in(every)):
         count = times.astype("datetime64[M]").astype(np.int64)
         return (count // months * months).astype("datetime64[M]").astype(str)
@@ -109,6 +126,14 @@ def blocks_of(rows: Rows, by: Any, every: Any) -> Any:
     return (starts.astype("datetime64[D]") if is_in_days else starts).astype(str)
 
 
+def _on_the_wall(time: Any) -> Any:
+    """A time without its zone: days, weeks and months begin by the clock on the wall."""
+    if isinstance(time, str):
+        return _ZONE.sub(r"\1", time)
+    return time.replace(tzinfo=None) if getattr(time, "tzinfo", None) is not None else time
+
+
+_ZONE = re.compile(r"(\d:\d\d[\d:.]*) *(?:Z|[+-]\d\d(?::?\d\d)?)$")
 _MONDAY = np.datetime64("1970-01-05")
 """Periods of whole weeks begin on Mondays."""
 

@@ -86,8 +86,8 @@ def joint_level(levels: tuple[tuple[str, float], ...]) -> float:
     total = sum((exact(alpha) for _, alpha in levels), Fraction(0))
     if not 0 < total < 1:
         raise ValueError(
-            f"The levels of all promises must sum to less than 1, got {float(total):g}: with probability at least "
-            "1 minus the sum all of them hold together. Lower them."
+            f"The levels of all promises must sum to less than 1, and there must be some, got {float(total):g}: with "
+            "probability at least 1 minus the sum all of them hold together."
         )
     return float(total)
 

@@ -41,9 +41,9 @@ class ByGroups(Calibrator):
         `fit`, the indicators of your own groups or other features; new rows then bring theirs,
         `decide(X, labels=features)`. All rows together are a group in any case.
     groups : tuple of tuples of str
-        The groups of each column; all other values of a column are one more group. `fit` finds them, from features of
-        rows that calibrate nothing: values with at least twice the rows that a radius needs, in expectation, without
-        the next smallest where the others would have fewer together.
+        The groups of each column, or the names of features; all other values of a column are one more group. `fit`
+        finds them, from features of rows that calibrate nothing: values with at least twice the rows that a radius
+        needs, in expectation, without the next smallest where the others would have fewer together.
 
     By I. Gibbs, J. J. Cherian and E. J. Candes, "Conformal prediction with conditional guarantees", 2023.
 
@@ -63,9 +63,13 @@ class ByGroups(Calibrator):
         by = self.by
         if isinstance(by, (str, Integral)) and not isinstance(by, bool):
             by = (by,)
+        elif hasattr(by, "tolist") and np.ndim(by) == 1 and np.asarray(by).dtype.kind in "OU":
+            by = by.tolist()  # names in an array
         if isinstance(by, (list, tuple)) and by and all(isinstance(name, (str, Integral)) for name in by):
             by = tuple(int(name) if isinstance(name, Integral) else name for name in by)
         elif not isinstance(by, RowLabels):
+            if hasattr(by, "columns"):
+                object.__setattr__(self, "groups", (tuple(map(str, by.columns)),))
             by = RowLabels(tuple(map(tuple, as_features(by).tolist())), by)
         object.__setattr__(self, "by", by)
 
@@ -77,7 +81,7 @@ class ByGroups(Calibrator):
     def prepared(self, rows: Rows, n_calibrate: int, alpha: float) -> ByGroups:
         """The same with its groups, those with enough rows among rows that calibrate nothing."""
         if takes_labels(self):
-            return ByGroups(ROW_LABELS)
+            return replace(self, by=ROW_LABELS)
         if self.groups is not None:
             return self
         groups = list[tuple[str, ...]]()
@@ -190,7 +194,12 @@ class GroupRadii(Radii):
     @property
     def calibrator(self) -> ByGroups:
         """By the same groups."""
-        return ByGroups(self.by, None if isinstance(self.by, RowLabels) else self.groups)
+        return ByGroups(self.by, self.groups or None)
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The names of features that are no columns of X, where they have some."""
+        return self.groups[0] if self.groups and isinstance(self.by, RowLabels) else ()
 
     @cached_property
     def _fit(self) -> QuantileFit:
@@ -251,7 +260,7 @@ class GroupRadii(Radii):
         n_rows = all_features.sum(axis=0)
         if isinstance(self.by, RowLabels):
             is_group = np.isin(all_features, (0.0, 1.0)).all(axis=0)
-            names = [f"feature {k}" for k in range(len(n_rows))]
+            names = list(self.label_names) or [f"feature {k}" for k in range(len(n_rows))]
         else:
             is_group = np.ones(len(n_rows), dtype=bool)
             names = [f"{column}={value}" for column, own in zip(self.by, self.groups, strict=True) for value in own]

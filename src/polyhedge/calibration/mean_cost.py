@@ -95,7 +95,7 @@ class Mean(Risk):
     largest: float | None = None
 
     def __post_init__(self) -> None:
-        _check(self.largest, delta=self.delta)
+        check_numbers(self.largest, delta=self.delta)
 
     def bound(self, scores: Array, largest: float, alpha: float) -> tuple[float, float]:
         """1, and the betting bound."""
@@ -133,7 +133,7 @@ class CVaR(Risk):
     delta: float | None = None
 
     def __post_init__(self) -> None:
-        _check(self.largest, level=self.level, delta=self.delta)
+        check_numbers(self.largest, level=self.level, delta=self.delta)
 
     def bound(self, scores: Array, largest: float, alpha: float) -> tuple[float, float]:
         """The level, and the bound by conformal risk control or by betting."""
@@ -153,13 +153,14 @@ class CVaR(Risk):
         return level, min(bound, largest)
 
 
-def _check(largest: Any, **shares: Any) -> None:
+def check_numbers(largest: Any, **shares: Any) -> None:
+    """Raise unless `largest` is None or a finite number, and each share None or strictly between 0 and 1."""
     for name, share in shares.items():
         if share is not None and not (isinstance(share, (float, np.floating)) and 0 < share < 1):
             raise ValueError(f"{name} must lie strictly between 0 and 1, got {share!r}.")
     if largest is not None and not (isinstance(largest, (int, float, np.number)) and np.isfinite(largest)):
         raise ValueError(
-            f"largest must be a finite number, the most by which a cost can exceed its planned cost, got {largest!r}."
+            f"largest must be a finite number, the most that a cost can be, or can exceed its plan by; got {largest!r}."
         )
 
 

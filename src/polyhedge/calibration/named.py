@@ -22,7 +22,7 @@ _MAKERS: dict[str, tuple[Callable[[str], Calibrator], str, bool]] = {
     "total": (lambda given: Total(*_column_and_period(given)), "COLUMN[,EVERY]", True),
     "all-of": (lambda given: AllOf(*_column_and_period(given)), "COLUMN[,EVERY]", True),
     "by-category": (ByCategory, "COLUMN", True),
-    "by-groups": (lambda columns: ByGroups(columns.split(",")), "COLUMN,...", True),
+    "by-groups": (lambda columns: ByGroups([name.strip() for name in columns.split(",")]), "COLUMN,...", True),
     "by-constraint": (lambda levels: ByConstraint(_levels(levels)), "NAME=ALPHA,...", True),
     "mean": (lambda given: Mean(**_numbers(given, "delta", "largest")), "DELTA,LARGEST", False),
     "cvar": (lambda given: CVaR(**_numbers(given, "level", "largest", "delta")), "LEVEL,LARGEST,DELTA", False),

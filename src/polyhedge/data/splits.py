@@ -426,7 +426,7 @@ def _duration(amount: Any, name: str) -> Any:
 
 
 def _is_number(amount: Any) -> bool:
-    return isinstance(amount, (int, float, np.integer, np.floating)) and not isinstance(amount, bool)
+    return isinstance(amount, (int, float, np.integer, np.floating)) and not isinstance(amount, (bool, np.timedelta64))
 
 
 def last_times(groups: ArrayLike, times: NDArray[Any]) -> NDArray[Any]:

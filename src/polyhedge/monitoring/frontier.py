@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from polyhedge._support.validation import check_alpha
-from polyhedge.calibration.mean_cost import mean_bound
+from polyhedge.calibration.mean_cost import check_numbers, mean_bound
 
 
 def certified_frontier(
@@ -50,7 +49,8 @@ def certified_frontier(
     """
     if not isinstance(deciders, Mapping) or not deciders:
         raise ValueError("certified_frontier needs a dictionary with at least one fitted decider, by a name.")
-    share, found = check_alpha(delta) / (len(deciders) * (1 if largest is None else 2)), {}
+    check_numbers(largest, delta=delta)
+    share, found = delta / (len(deciders) * (1 if largest is None else 2)), {}
     for name, decider in deciders.items():
         measured = decider.evaluate(X, Y, **more).rows  # warns of rows that the decider has seen
         n, missed, costs = len(measured.held), int((~measured.promise_held).sum()), measured.realised

@@ -12,6 +12,7 @@ hurt z'.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,10 @@ from polyhedge._support.validation import Array
 from polyhedge.decisions import Decision, Decisions
 from polyhedge.problems import DecisionProblem
 from polyhedge.robust.adversary import Adversary, WorstCase
-from polyhedge.robust.support import cut_form, maximise
+from polyhedge.robust.support import maximise
 from polyhedge.rows import n_rows_of
-from polyhedge.sets import Region
+from polyhedge.sets import Polyhedron, Region
+from polyhedge.sets.region import cut_form
 from polyhedge.solvers.program import SolverError, Status, status_at
 
 _SIDES = {1.0: "above", -1.0: "below"}
@@ -77,16 +79,13 @@ def given_decisions(problem: DecisionProblem, z: Any, X: Any) -> Array:
 
     Auxiliary variables of the problem must be there too, as in `Decisions.flat`.
     """
-    names, p, n = list(problem.decision_names), problem.layout.size, n_rows_of(X)
-    if isinstance(z, Decisions):
-        check_same_rows({"X": X, "z": z.to_frame("pandas")})
-        z = z.flat
-    z = z.z if isinstance(z, Decision) else as_pandas(z)
+    names, variables, n = list(problem.decision_names), list(problem.layout.names), n_rows_of(X)
+    is_ours, given = isinstance(z, (Decision, Decisions)), z.to_frame("pandas") if isinstance(z, Decisions) else z
+    z = (z.flat if isinstance(z, Decisions) else z.z) if is_ours else as_pandas(z)
     is_row = hasattr(z, "iloc") and z.ndim == 1 and names[0] in z.index
-    check_same_rows({"X": X} if is_row else {"X": X, "z": z})
-    if isinstance(z, Mapping) and all(name in z for name in problem.layout.names):
-        names = list(problem.layout.names)
+    check_same_rows({"X": X} if is_row else {"X": X, "z": given if is_ours else z})
     is_by_name = is_row or isinstance(z, Mapping) or hasattr(z, "columns")
+    names = variables if isinstance(z, Mapping) and all(name in z for name in variables) else names
     if is_by_name and (missing := [name for name in names if name not in z]):
         raise ValueError(f"z must have a column for each decision: {', '.join(names)}. It lacks {missing[0]}.")
     try:
@@ -100,8 +99,8 @@ def given_decisions(problem: DecisionProblem, z: Any, X: Any) -> Array:
             f"z must be {n} row(s) of numbers: an array, a table or dictionary by name, or decisions; got "
             f"{type(z).__name__}: {error}."
         ) from error
+    p, n_more = problem.layout.size, problem.layout.size - problem.layout.given_size
     if flat.size != n * p or (n > 1 and len(flat) != n):
-        n_more = p - problem.layout.given_size
         more = f", and the {n_more} auxiliary ones behind them, as in flat of decisions" * (n_more > 0)
         raise ValueError(
             f"z must have {n} row(s) of {p} number(s), one for each of {', '.join(names)}{more}, got shape "
@@ -113,22 +112,26 @@ def given_decisions(problem: DecisionProblem, z: Any, X: Any) -> Array:
 def _worst(problem: DecisionProblem, region: Region, z: Array) -> tuple[WorstCase, str]:
     """The worst case of one decision over a region, and a note on what it cannot promise."""
     nowhere, notes = WorstCase(np.inf, np.full(problem.n_outcomes, np.nan)), []
-    adversary = Adversary(problem, region.shape, region.radius, region.center)
     try:
+        adversary = Adversary(problem, region.shape, region.radius, region.center)
         case = adversary.worst_case(z)
     except (SolverError, ValueError, TypeError) as error:
         if problem.has_recourse:
             return nowhere, _NO_WORST_CASE
+        case, (A, h) = nowhere, problem.support_rows
         if isinstance(error, TypeError) or not _open_ends(region):
-            return nowhere, f'The worst case over this region is out of reach. Use guarantee="outcome" ({error})'
-        case = nowhere
+            adversary = Adversary(problem, Polyhedron(A, -h), 0.0, np.zeros(problem.n_outcomes))
+            with suppress(SolverError, ValueError, TypeError):
+                case = adversary.worst_case(z)
+            if not np.isfinite(case.value):
+                return nowhere, f'The worst case over this region is out of reach. Use guarantee="outcome" ({error})'
+            notes.append("The worst case over this region is out of reach: this is that over outcome_support")
     if case.value == -np.inf:
         notes.append("No outcome within the known support keeps the bound of this row")
     elif case.value == np.inf:
         ends = [f"{problem.outcome_names[k]} from {_SIDES[sign]}" for k, sign in _harmful_ends(adversary, region, z)]
         notes.append(
-            f"The region does not limit {' and '.join(ends)}. State this as outcome_support, or use "
-            'guarantee="outcome"'
+            f'The region does not limit {" and ".join(ends)}. State this as outcome_support, or use guarantee="outcome"'
         )
     case = case if np.isfinite(case.value) else nowhere
     for name, pieces, part in zip(problem.constraint_names, problem.uncertain_rows, problem.row_parts(z), strict=True):
@@ -140,10 +143,11 @@ def _worst(problem: DecisionProblem, region: Region, z: Array) -> tuple[WorstCas
 
 
 def _open_ends(region: Region) -> list[tuple[int, float]]:
-    """The outcomes that the region leaves without an upper (1) or a lower limit (-1)."""
-    ends = [(k, sign) for sign in _SIDES for k in range(region.n_outcomes)]
-    reach: Any = region.support(np.array([sign * np.eye(region.n_outcomes)[k] for k, sign in ends]))
-    return [end for end, limit in zip(ends, reach, strict=True) if limit == np.inf]
+    """The outcomes that the region leaves without an upper (1) or a lower limit (-1); none where that is not known."""
+    ends, eye, reach = [(k, sign) for sign in _SIDES for k in range(region.n_outcomes)], np.eye(region.n_outcomes), ()
+    with suppress(ValueError):
+        reach = region.support(np.vstack([sign * eye for sign in _SIDES]))
+    return [end for end, limit in zip(ends, reach, strict=False) if limit == np.inf]
 
 
 def _harmful_ends(adversary: Adversary, region: Region, z: Array) -> list[tuple[int, float]]:
@@ -155,9 +159,7 @@ def _harmful_ends(adversary: Adversary, region: Region, z: Array) -> list[tuple[
         rest = [each for each in needed if each != end]
         W = np.array([sign * np.eye(d)[k] for k, sign in rest]).reshape(-1, d)
         adversary.form = cut_form(form, adversary.center, (W, np.full(len(W), far)))
-        try:
+        with suppress(SolverError, ValueError):  # of an infinite one
             needed = rest if np.isfinite(adversary.worst_case(z).value) else needed
-        except (SolverError, ValueError):  # infinite
-            pass
     adversary.form = form
     return needed or ends

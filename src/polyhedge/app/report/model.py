@@ -359,7 +359,7 @@ def decided_rows(decider: RobustDecider, held_out: TableRows, seen: Evaluation) 
         with_unit("costs at most", units.get("cost")): decisions.cost_bound,
         with_unit("realised cost", units.get("cost")): _measures(seen).realised[:n],
     }
-    note = f"The first {n} held-out rows. Each bound is {held_in_words(decider.alpha_)}."
+    note = f"The first {n} held-out rows. Each bound is {held_in_words(decider.model_.radii)}."
     if len(names) > _DECISIONS:
         note += f" {len(names) - _DECISIONS} more entries of the decision are not shown."
     return frame_table("Decisions of some rows", pd.DataFrame(columns), note, sortable=False)
