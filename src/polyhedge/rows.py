@@ -243,11 +243,8 @@ def check_source(calibrator: Any, X: Any, raw: Any) -> None:
 def with_values(calibrator: Any, values: Any) -> Any:
     """The same calibrator for other rows of a fit, with the labels of these rows in place of its source."""
     source = read_from(calibrator)
-    names = (
-        [f.name for f in fields(calibrator) if getattr(calibrator, f.name) is source]
-        if is_dataclass(calibrator)
-        else []
-    )
+    own = fields(calibrator) if is_dataclass(calibrator) else ()
+    names = [f.name for f in own if getattr(calibrator, f.name) is source]
     if source is None or len(names) != 1:
         raise ValueError(
             "A calibrator that is to read labels of rows must be a dataclass with one field that is its source, got "

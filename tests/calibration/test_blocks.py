@@ -210,6 +210,8 @@ def test_blocks_come_from_a_column_of_dates_that_features_are_made_of() -> None:
         (Total("date", every="0D"), "every must be above zero, got '0D'"),
         (Total(["a", None] * 210), "Each row must have a block, and 210 row.s. have none, the first is row 1"),
         (Total("dates"), "X has no column 'dates'"),
+        (Total("date", every=7), "every must be a number for numbers, and such as '7D' for dates: 7"),
+        (Total("week", every="7D"), "every must be a number of at least 0 in the unit of the times, got '7D'"),
     ],
 )
 def test_what_is_no_block_is_refused(calibration: Total, message: str) -> None:
@@ -227,6 +229,63 @@ def test_blocks_of_time_come_from_dates_that_are_no_feature() -> None:
     decided = decider.decide(X.drop(columns="week")[:14], labels=dates[:14])
     assert list(decided.totals().index.str[:10]) == ["2024-01-01", "2024-01-08"]
     assert list(decided.totals()["n_rows"]) == [7, 7]
+
+
+DAYS = pd.date_range("2023-12-25", periods=420, freq="D")
+"""A Monday, and two changes of the clock."""
+BERLIN = DAYS.tz_localize("Europe/Berlin")
+"""Local midnight is the day before in UTC."""
+
+
+@pytest.mark.parametrize(
+    ("dates", "every"),
+    [
+        (DAYS, "7D"),
+        (DAYS, pd.Timedelta("7D")),
+        (DAYS, np.timedelta64(7, "D")),
+        (DAYS, DAYS[7].to_pydatetime() - DAYS[0].to_pydatetime()),
+        (np.asarray(DAYS.as_unit("ns")), "1W"),
+        (DAYS.as_unit("ns"), "7D"),
+        ([day.date() for day in DAYS], "7D"),
+        (DAYS.strftime("%d.%m.%Y"), "7D"),
+        (BERLIN, "7D"),
+        ([day.isoformat() for day in BERLIN], "7D"),
+        ((DAYS + pd.Timedelta("23h")).tz_localize("America/New_York"), "7D"),
+        (DAYS.tz_localize("UTC").strftime("%Y-%m-%dT%H:%MZ"), "7D"),
+    ],
+)
+def test_a_week_begins_on_monday_by_its_own_clock_however_dates_are_written(
+    dates: object, every: object, tmp_path: Path
+) -> None:
+    X, Y = panel(60)
+    X = X.drop(columns="week")
+    decider = ph.RobustDecider(newsvendor(), "ridge", calibration=Total(dates, every), alpha=0.2, random_state=0)
+    decided = decider.fit(X, Y).decide(X, labels=dates)
+    expected = (DAYS - pd.to_timedelta(DAYS.day_of_week, unit="D")).strftime("%Y-%m-%d")
+    assert decided.blocks.tolist() == expected.tolist()
+    decider.save(tmp_path / "m.polyhedge")
+    again = ph.load(tmp_path / "m.polyhedge").decide(X, labels=dates)
+    np.testing.assert_allclose(again.totals().cost_bound, decided.totals().cost_bound)
+
+
+def test_a_new_row_without_a_time_is_left_out_of_all_blocks() -> None:
+    X, Y = panel(60)
+    decider = ph.RobustDecider(newsvendor(), "ridge", calibration=Total(DAYS, "7D"), alpha=0.2, random_state=0)
+    labels = pd.Series(DAYS)
+    decider.fit(X, Y)
+    labels[3] = pd.NaT
+    assert decider.decide(X, labels=labels).totals().n_rows.tolist() == [6, *[7] * 59]
+    decider.set_params(calibration=Total(labels, "7D"))
+    with pytest.raises(ValueError, match=r"Each row must have a block, and 1 row.s. have none, the first is row 3"):
+        decider.fit(X, Y)
+
+
+def test_words_say_that_bounds_of_all_of_a_block_are_promised_by_blocks() -> None:
+    X, Y = panel(60)
+    for calibration, words in ((AllOf("week"), "held in 4 of 5 blocks"), (Total("week"), "held in 4 of 5\n")):
+        decider = ph.RobustDecider(newsvendor(), "ridge", 0.2, calibration=calibration, random_state=0).fit(X, Y)
+        assert words in decider.summary()
+        assert words.strip() in str(decider.decide(X[:1])[0])
 
 
 def test_what_cannot_be_added_up_is_refused() -> None:

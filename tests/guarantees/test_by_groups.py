@@ -161,6 +161,13 @@ def test_groups_that_are_too_small_are_named_and_their_rows_have_no_bound() -> N
         ByGroups(0).prepared(Rows(np.arange(60.0)[:, None]), 60, 0.1)
 
 
+def test_features_in_a_table_are_named_where_they_are_too_small() -> None:
+    features = pd.DataFrame({"late": np.arange(60) < 5, "trend": np.linspace(-1, 1, 60)})
+    with pytest.warns(UseWarning, match="in each group, and late has fewer"):
+        radii = ByGroups(features).calibrate(np.arange(60.0), rows_without_features(60), 0.1)
+    assert round_trip(radii).label_names == ("late", "trend")
+
+
 def test_scores_that_no_radius_covers_count_as_missed() -> None:
     X, scores = np.tile([[0.0], [1.0]], (30, 1)), np.arange(60.0)
     scores[[1, 3]] = np.inf
@@ -221,6 +228,8 @@ def test_a_decider_promises_it_by_columns_and_by_a_matrix_and_keeps_it_in_a_file
     matrices = [pd.DataFrame({"c": x["store"] == "c", "yes": x["holiday"] == "yes"}) for x in (X, new)]
     given = ph.RobustDecider(problem, "ridge", calibration=ByGroups(matrices[0]), random_state=0).fit(X, Y)
     assert given.decide(new, labels=matrices[1]).cost_bound.mean() == pytest.approx(bounds.mean(), rel=0.2)
+    with pytest.raises(ValueError, match="labels must have the columns c, yes, in this order, got yes, c"):
+        given.decide(new, labels=matrices[1][["yes", "c"]])
     with pytest.raises(ValueError, match="the 2 features of groups that rows of fit had, got 3"):
         given.decide(new, labels=np.ones((len(new), 3)))
     settings = ph.RobustDecider(problem, "ridge", calibration=ByGroups(matrices[0]), random_state=0)
@@ -236,7 +245,7 @@ def test_the_command_line_takes_columns(tmp_path: Any) -> None:
     X.assign(demand=Y["demand"]).to_csv(tmp_path / "history.csv", index=False)
     (tmp_path / "problem.toml").write_text('kind = "newsvendor"\noutcomes = ["demand"]\noverage = 1\nunderage = 3\n')
     given = ("--problem", tmp_path / "problem.toml", "--out", tmp_path / "m.polyhedge")
-    done = run("fit", tmp_path / "history.csv", *given, "--calibration", "by-groups:store,holiday")
+    done = run("fit", tmp_path / "history.csv", *given, "--calibration", "by-groups:store, holiday")
     assert done.exit_code == 0, done.output
     assert "groups by store, holiday" in ph.load(tmp_path / "m.polyhedge").promise_
     shown = run("evaluate", tmp_path / "m.polyhedge", tmp_path / "history.csv", "--by", "holiday").stdout

@@ -12,9 +12,9 @@ from scipy import stats
 
 import polyhedge as ph
 
-N_DRAWS, N_ROWS, DELTA, LARGEST = 300, 60, 0.1, 40.0
+N_DRAWS, N_ROWS, DELTA, LARGEST = 300, 150, 0.06, 40.0
 FALSE_ALARM = 1e-4
-LEVELS = np.array([0.02, 0.1, 0.4])
+LEVELS = np.linspace(0.05, 0.6, 8)
 
 
 @dataclass
@@ -35,12 +35,12 @@ def mean_cost(alpha: float) -> float:
     return float(np.minimum((1 - p) ** (-1 / 1.5), LARGEST).mean()) - 10 * alpha
 
 
-def drawn(largest: float | None = LARGEST) -> np.ndarray:
-    """Figures (300, 3, columns) of frontiers on fresh rows."""
+def drawn(delta: float = DELTA) -> np.ndarray:
+    """Figures (300, 8, columns) of frontiers on fresh rows."""
     rng = np.random.default_rng(0)
     deciders = {alpha: Fixed(alpha) for alpha in LEVELS}
     made = [
-        ph.certified_frontier(deciders, None, rng.uniform(size=(N_ROWS, 2)), largest=largest, delta=DELTA)
+        ph.certified_frontier(deciders, None, rng.uniform(size=(N_ROWS, 2)), largest=LARGEST, delta=delta)
         for _ in range(N_DRAWS)
     ]
     assert (np.diff(made[0]["bound"]) == 0).all()
@@ -63,10 +63,9 @@ def test_estimates_and_limits_keep_what_they_promise() -> None:
     assert (found[..., 1].mean(axis=0) <= LEVELS + 1.5 / (N_ROWS + 1)).all()  # and are no more than a row above
 
 
-def test_limits_for_one_decider_break_the_promise_for_all_and_the_test_sees_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("polyhedge.monitoring.frontier.check_alpha", lambda delta: 6 * 0.4)
+def test_limits_for_one_decider_break_the_promise_for_all_and_the_test_sees_it() -> None:
     with pytest.raises(AssertionError, match="limits are broken too often"):
-        check(drawn())
+        check(drawn(16 * DELTA))  # eight deciders, each with a limit of misses and one of costs
 
 
 def test_frontier_along_caution_and_level_is_of_real_deciders() -> None:
@@ -89,3 +88,9 @@ def test_frontier_along_caution_and_level_is_of_real_deciders() -> None:
             ph.certified_frontier(nothing, X[400:], Y[400:])
     with pytest.warns(ph.DiagnosticWarning, match="Seen before"):
         ph.certified_frontier({"one": decider}, X[200:], Y[200:])
+
+
+@pytest.mark.parametrize(("given", "message"), [({"delta": 0.0}, "delta must lie"), ({"largest": "x"}, "got 'x'")])
+def test_wrong_numbers_are_named(given: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ph.certified_frontier({"a": Fixed(0.1)}, None, np.zeros((3, 2)), **given)

@@ -59,9 +59,9 @@ class Blocks(Calibrator):
         """The block of each row (n,), as texts; an error where a row has none."""
         blocks = blocks_of(rows, self.by, self.every)
         if (missing := np.flatnonzero(blocks == "")).size:
+            none = f"{missing.size} row(s) have none, the first is row {missing[0]}"
             raise ValueError(
-                f"Each row must have a block, and {missing.size} row(s) have none, the first is row {missing[0]}. "
-                "Leave these rows out, or give each a block of its own."
+                f"Each row must have a block, and {none}. Leave these rows out, or give each its own block."
             )
         return blocks
 
@@ -81,10 +81,8 @@ class Blocks(Calibrator):
         blocks, alpha = self.blocks(rows), check_alpha(alpha)
         _, block_of, sizes = np.unique(blocks, return_inverse=True, return_counts=True)
         if len(sizes) < minimum_samples(alpha):
-            raise ValueError(
-                f"alpha={alpha} needs at least {minimum_samples(alpha)} calibration blocks, got {len(sizes)}: a block "
-                "counts once. Raise alpha or the calibration share, or bring more blocks."
-            )
+            got = f"got {len(sizes)}: a block counts once. Raise alpha or the calibration share, or bring more blocks"
+            raise ValueError(f"alpha={alpha} needs at least {minimum_samples(alpha)} calibration blocks, {got}.")
         if self.needs_costs:
             means = np.bincount(block_of, weights=scores) / sizes
             radius, total = grouped_radius(scores, blocks, alpha), conformal_radius(means, alpha)
@@ -112,8 +110,7 @@ def _periods(values: list[Any], every: Any) -> Any:
         times = as_times([_on_the_wall(value) for value in values], np.float64 if is_number else None)
     except ValueError as error:
         raise ValueError(
-            f"every must be a number where blocks come from numbers, and such as '7D' where they come from dates, got "
-            f"{every!r}. {error}"
+            f"every must be a number for numbers, and such as '7D' for dates: {every!r}. {error}"
         ) from error
     if times.dtype.kind == "M" and (months := months_in(every)):
         count = times.astype("datetime64[M]").astype(np.int64)

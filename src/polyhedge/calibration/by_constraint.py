@@ -85,10 +85,8 @@ def joint_level(levels: tuple[tuple[str, float], ...]) -> float:
     """The share of rows in which at least one promise may fail: the sum of their levels."""
     total = sum((exact(alpha) for _, alpha in levels), Fraction(0))
     if not 0 < total < 1:
-        raise ValueError(
-            f"The levels of all promises must sum to less than 1, and there must be some, got {float(total):g}: with "
-            "probability at least 1 minus the sum all of them hold together."
-        )
+        text = f"must sum to less than 1, got {float(total):g} of {len(levels)} level(s)"
+        raise ValueError(f"The levels of all promises {text}: the rest is how often all of them hold together.")
     return float(total)
 
 
@@ -155,15 +153,12 @@ class ConstraintRadii(Radii):
     def at_level(self, alpha: Any) -> ConstraintRadii:
         """The radii for other levels, a dictionary as in `ByConstraint`."""
         if not isinstance(alpha, Mapping) or sorted(alpha) != sorted(name for name, _ in self.levels):
-            named = "{" + ", ".join(f"{name!r}: {level:g}" for name, level in self.levels) + "}"
-            raise ValueError(f"alpha must have a level for each promise, such as {named}, got {alpha!r}.")
+            raise ValueError(f"alpha must have a level for each promise, such as {dict(self.levels)}, got {alpha!r}.")
         levels = ByConstraint({name: alpha[name] for name, _ in self.levels})
         return levels.calibrate(kept_scores(self.kept), rows_without_features(self.n), 0.0)
 
     def promise(self) -> str:
         """What holds, in words."""
         each = ", ".join(f"{name!r} with at least {float(1 - exact(alpha)):g}" for name, alpha in self.levels)
-        return (
-            f"holds for a new row with probability at least {float(1 - exact(self.alpha)):g}; each by itself, {each}; "
-            "if it is exchangeable with the calibration rows"
-        )
+        all_of_them = f"with probability at least {float(1 - exact(self.alpha)):g}; each by itself, {each};"
+        return f"holds for a new row {all_of_them} if it is exchangeable with the calibration rows"

@@ -63,8 +63,6 @@ class ByGroups(Calibrator):
         by = self.by
         if isinstance(by, (str, Integral)) and not isinstance(by, bool):
             by = (by,)
-        elif hasattr(by, "tolist") and np.ndim(by) == 1 and np.asarray(by).dtype.kind in "OU":
-            by = by.tolist()  # names in an array
         if isinstance(by, (list, tuple)) and by and all(isinstance(name, (str, Integral)) for name in by):
             by = tuple(int(name) if isinstance(name, Integral) else name for name in by)
         elif not isinstance(by, RowLabels):
@@ -92,9 +90,8 @@ class ByGroups(Calibrator):
                 warn(Code.FEW_IN_CATEGORY, f"{text} of {column!r} are one group together.", stacklevel=5)
             groups.append(tuple(sorted(set(values.tolist()) - set(few))))
         if not any(groups):
-            raise ValueError(
-                f"No value of {listed(self.by)} has the rows that a group needs. Name other columns, or give features."
-            )
+            none = f"No value of {listed(self.by)} has the rows that a group needs"
+            raise ValueError(f"{none}. Name other columns, or give features.")
         return replace(self, groups=tuple(groups))
 
     def calibrate(self, scores: Array, rows: Rows, alpha: float) -> GroupRadii:
@@ -106,10 +103,9 @@ class ByGroups(Calibrator):
             groups = tuple(tuple(np.unique(labels).tolist()) for labels in labels_of(rows, self.by))
         features = features_of(rows, self.by, groups or ())
         if np.isnan(scores).any() or n < minimum_samples(alpha):
-            raise ValueError(
-                f"alpha={alpha} needs at least {minimum_samples(alpha)} calibration samples with a score that is a "
-                f"number, got {n} of which {int(np.isnan(scores).sum())} are NaN. Raise alpha or the calibration share."
-            )
+            needs = f"needs at least {minimum_samples(alpha)} calibration samples with a score that is a number"
+            got = f"got {n} of which {int(np.isnan(scores).sum())} are NaN. Raise alpha or the calibration share."
+            raise ValueError(f"alpha={alpha} {needs}, {got}")
         is_lost = np.isinf(scores)
         radii = GroupRadii(by, groups or (), features[~is_lost], scores[~is_lost], features[is_lost], alpha)
         radii.complain()
@@ -240,47 +236,30 @@ class GroupRadii(Radii):
 
     def notes(self, rows: Rows) -> Mapping[int, str]:
         """Rows without a bound."""
-        return {
-            int(i): f"A group of this row had too few calibration rows, or none{self._unknown(rows, int(i))}, so that "
-            "nothing is promised"
-            for i in np.flatnonzero(~np.isfinite(self.at(rows)))
-        }
-
-    def _unknown(self, rows: Rows, i: int) -> str:
-        """The values of a row that are no group of their own, in brackets."""
-        if isinstance(self.by, RowLabels):
-            return ""
-        own = zip(self.by, labels_of(rows.take([i]), self.by), self.groups, strict=True)
-        values = [f"{column}={labels[0]}" for column, labels, known in own if labels[0] not in known]
-        return f" ({listed(values)})" if values else ""
+        by = () if isinstance(self.by, RowLabels) else self.by
+        groups, found = list(zip(by, labels_of(rows, by), self.groups, strict=False)), dict[int, str]()
+        for i in np.flatnonzero(~np.isfinite(self.at(rows))).tolist():
+            unknown = listed([f"{column}={labels[i]}" for column, labels, known in groups if labels[i] not in known])
+            none = f"none ({unknown})" if unknown else "none"
+            found[i] = f"A group of this row had too few calibration rows, or {none}, so that nothing is promised"
+        return found
 
     def complain(self) -> None:
         """Warn of groups that have too few calibration rows for a radius."""
         all_features, needed = np.vstack([self.features, self.lost])[:, 1:], minimum_samples(self.alpha)
-        n_rows = all_features.sum(axis=0)
-        if isinstance(self.by, RowLabels):
-            is_group = np.isin(all_features, (0.0, 1.0)).all(axis=0)
-            names = list(self.label_names) or [f"feature {k}" for k in range(len(n_rows))]
-        else:
-            is_group = np.ones(len(n_rows), dtype=bool)
+        is_group, n_rows = np.isin(all_features, (0.0, 1.0)).all(axis=0), all_features.sum(axis=0)
+        names = list(self.label_names) or [f"feature {k}" for k in range(len(n_rows))]
+        if not isinstance(self.by, RowLabels):
             names = [f"{column}={value}" for column, own in zip(self.by, self.groups, strict=True) for value in own]
-        few = [names[k] for k in np.flatnonzero(is_group & (n_rows < needed))]
-        if few:
-            text = f"alpha={self.alpha} needs at least {needed} calibration rows in each group, and {listed(few)} "
-            warn(
-                Code.FEW_IN_CATEGORY,
-                f"{text}{'has' if len(few) == 1 else 'have'} fewer: its rows get no bound.",
-                stacklevel=4,
-            )
+        if few := [names[k] for k in np.flatnonzero(is_group & (n_rows < needed))]:
+            have = f"{listed(few)} {'has' if len(few) == 1 else 'have'} fewer: its rows get no bound."
+            text = f"alpha={self.alpha} needs at least {needed} calibration rows in each group, and {have}"
+            warn(Code.FEW_IN_CATEGORY, text, stacklevel=4)
 
     def promise(self) -> str:
         """What holds, in words."""
-        k = self.features.shape[1] - 1
-        if isinstance(self.by, RowLabels):
-            what = f"in each group that {k} features tell, and in all together,"
-        else:
+        k, level = self.features.shape[1] - 1, f"with probability at least {1 - self.alpha:g}"
+        what = f"in each group that {k} features tell, and in all together,"
+        if not isinstance(self.by, RowLabels):
             what = f"in each of {k} groups by {listed(self.by)}, which may overlap, and among the other rows of each,"
-        return (
-            f"holds for a new row {what} with probability at least {1 - self.alpha:g}, if it is exchangeable with the "
-            "calibration rows"
-        )
+        return f"holds for a new row {what} {level}, if it is exchangeable with the calibration rows"

@@ -4,9 +4,12 @@ A score S is the cost of a row minus its planned cost, and at most the number `l
 promise on a mean is possible: an outcome in a million that costs a billion moves the mean, and no sample shows it.
 
 - `Mean` bets that the mean of $Z = B - S \ge 0$ is at most m: the wealth $\prod_{s \le t} (1 + \lambda_s (Z_s - m))$ is
-  then a supermartingale. The bound is $B - m$ at the largest m at which the wealth reaches $1 / \delta$.
-- `CVaR` takes the least r with $\sum_i (S_i - r)_+ + (B - r)_+ \le (n + 1) \varepsilon$. Conformal risk control then
-  gives $E (S - r)_+ \le \varepsilon$, so that $\mathrm{CVaR}(S) \le E r + \varepsilon / \text{level}$.
+  then a supermartingale. The bound is $B - m$ at the largest m at which the wealth reaches $1 / \delta$ [1].
+- `CVaR` takes the least r with $\sum_i (S_i - r)_+ + (B - r)_+ \le (n + 1) \varepsilon$. Then [2] gives
+  $E (S - r)_+ \le \varepsilon$, so that $\mathrm{CVaR}(S) \le E r + \varepsilon / \text{level}$.
+
+.. [1] I. Waudby-Smith and A. Ramdas, "Estimating means of bounded random variables by betting", JRSS B 2024.
+.. [2] A. N. Angelopoulos, S. Bates, A. Fisch, L. Lei and T. Schuster, "Conformal risk control", ICLR 2024.
 """
 
 from __future__ import annotations
@@ -53,10 +56,10 @@ class Risk(Calibrator):
         if largest is None:
             raise ValueError(f"{type(self).__name__} needs largest, the most by which a cost can exceed its plan.")
         if not (scores <= largest + OPTIMAL * (np.ptp(scores) if np.isfinite(scores).all() else 0.0)).all():
+            got = f"got {largest:g}, and a calibration row has the score {np.max(scores):g}"
+            how = "Raise largest, or relax the constraints if rows without a decision score infinity."
             raise ValueError(
-                f"largest must be at least every score, got {largest:g}, and a calibration row has the score "
-                f"{np.max(scores):g}: its cost exceeds its plan by so much. Raise largest, or relax the constraints if "
-                "rows without a decision score infinity."
+                f"largest must be at least every score, {got}: its cost exceeds its plan by so much. {how}"
             )
         # An order of the rows' own: tables are often sorted, and bets that go from row to row assume that none are.
         shuffled = np.minimum(scores, largest)[np.random.default_rng(0).permutation(len(scores))]
@@ -78,10 +81,6 @@ class Mean(Risk):
     delta : share of calibrations for which the bound on the mean may fail.
     largest : the most by which a cost can exceed its planned cost; None to derive it from a problem whose decisions and
         outcomes are bounded.
-
-    References
-    ----------
-    .. [1] I. Waudby-Smith and A. Ramdas, "Estimating means of bounded random variables by betting", JRSS B 2024.
 
     Examples
     --------
@@ -116,10 +115,6 @@ class CVaR(Risk):
     largest : as in `Mean`.
     delta : share of calibrations for which the bound may fail; None for a bound that holds in the mean over them.
 
-    References
-    ----------
-    .. [1] A. N. Angelopoulos, S. Bates, A. Fisch, L. Lei and T. Schuster, "Conformal risk control", ICLR 2024.
-
     Examples
     --------
     >>> scores = np.random.default_rng(0).uniform(size=1000)
@@ -140,10 +135,9 @@ class CVaR(Risk):
         level = alpha if self.level is None else self.level
         choose, own = scores[: len(scores) // _CHOOSE], scores[len(scores) // _CHOOSE :]
         if len(choose) < 1 / level:
-            raise ValueError(
-                f"A CVaR of level {level:g} needs at least {int(np.ceil(_CHOOSE / level))} calibration samples, got "
-                f"{len(scores)}: one in {_CHOOSE} chooses where the tail begins. Raise the level or bring more rows."
-            )
+            needs = f"needs at least {int(np.ceil(_CHOOSE / level))} calibration samples, got {len(scores)}"
+            why = f"one in {_CHOOSE} chooses where the tail begins. Raise the level or bring more rows."
+            raise ValueError(f"A CVaR of level {level:g} {needs}: {why}")
         start, losses = tail_start(choose, largest, len(own), level)
         if self.delta is None:
             bound = risk_radius(own, largest, losses) + losses / level
@@ -159,9 +153,8 @@ def check_numbers(largest: Any, **shares: Any) -> None:
         if share is not None and not (isinstance(share, (float, np.floating)) and 0 < share < 1):
             raise ValueError(f"{name} must lie strictly between 0 and 1, got {share!r}.")
     if largest is not None and not (isinstance(largest, (int, float, np.number)) and np.isfinite(largest)):
-        raise ValueError(
-            f"largest must be a finite number, the most that a cost can be, or can exceed its plan by; got {largest!r}."
-        )
+        what = "a finite number, the most that a cost can be, or can exceed its plan by"
+        raise ValueError(f"largest must be {what}; got {largest!r}.")
 
 
 def mean_bound(scores: Array, largest: float, delta: float) -> float:

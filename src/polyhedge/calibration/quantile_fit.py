@@ -28,8 +28,7 @@ _LOST, _FAR = 1e4, 1e2
 """Spreads above the highest score at which a row counts whose score is infinite, and beyond which a fit is infinite."""
 _INSIDE = 1e-12
 """How far a weight may lie outside [0, 1]: far below what `TIE` moves it by, far above rounding."""
-_MOST_PIVOTS = 20_000
-"""Pivots beyond which the search is at fault: some hundred are usual."""
+_MOST_PIVOTS = 20_000  # beyond which the search is at fault: some hundred are usual
 
 
 class QuantileFit:

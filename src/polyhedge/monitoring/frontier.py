@@ -1,5 +1,6 @@
-r"""Miscoverage and mean cost along caution or level, with estimates that are valid: inverse conformal risk control.
+r"""Miscoverage and mean cost along caution or level, with estimates that are valid.
 
+W. Zhou and S. Zhu, "Calibrating decision robustness via inverse conformal risk control", 2025 (arXiv 2510.07750).
 Each decider is fixed before its rows are seen. If m of n fresh outcomes miss, $P\{\text{miss}\} \le E[(m+1)/(n+1)]$,
 because the new row misses like any other. With costs of at most G the same holds of $(\sum_i g_i + G) / (n + 1)$.
 """
@@ -32,10 +33,6 @@ def certified_frontier(
     largest : the largest cost that is possible; None for a mean cost without a promise.
     delta : probability that any of the figures "at most" lies below the truth.
     more : parameters and labels of the rows, as in `RobustDecider.decide`.
-
-    References
-    ----------
-    .. [1] W. Zhou and S. Zhu, "Calibrating decision robustness via inverse conformal risk control", 2025.
 
     Examples
     --------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import scipy.sparse as sp
@@ -58,14 +59,13 @@ def largest_excess(problem: DecisionProblem) -> float:
 def box(program: ConicProgram, columns: Indices) -> Box | None:
     """A 1, then limits of some columns over a program's points, integers or not; None if one has no limit."""
     ends = np.empty((2, len(columns)))
-    for k, column in enumerate(columns):
-        for side, sign in enumerate((1.0, -1.0)):
-            costs = np.zeros(len(program.c))
-            costs[column] = sign
-            found = solve(replace(program, c=costs, P=None, offset=0.0, integer=np.zeros(0, dtype=np.int64)))
-            if found.status is not Status.OPTIMAL:
-                return None
-            ends[side, k] = found.x[column]
+    for (k, column), side in product(enumerate(columns), (0, 1)):
+        costs = np.zeros(len(program.c))
+        costs[column] = 1.0 - 2 * side
+        found = solve(replace(program, c=costs, P=None, offset=0.0, integer=np.zeros(0, dtype=np.int64)))
+        if found.status is not Status.OPTIMAL:
+            return None
+        ends[side, k] = found.x[column]
     slack = FEASIBLE * (1 + np.abs(ends).max(axis=0))
     return np.append(1.0, ends[0] - slack), np.append(1.0, ends[1] + slack)
 

@@ -1,12 +1,8 @@
 r"""What if the decision is another one: bounds of any decisions over the regions of a family.
 
 Calibration promises $P\{Y \in C(X)\} \ge 1 - \alpha$, for a learned set and for the region
-$\{u : g(z(x), u) \le v(x) + r\}$ of a policy alike. On that event
-
-$$g(z', Y) \le \max_{u \in C(X)} g(z', u) \quad \text{for all } z' \text{ at once},$$
-
-however z' was chosen, at no further $\alpha$. The maximum is infinite where the region is open towards outcomes that
-hurt z'.
+$\{u : g(z(x), u) \le v(x) + r\}$ of a policy alike. On that event $g(z', Y) \le \max_{u \in C(X)} g(z', u)$ for all z'
+at once, however chosen. The maximum is infinite where the region is open towards outcomes that hurt z'.
 """
 
 from __future__ import annotations
@@ -43,13 +39,7 @@ def bound_decisions(
 ) -> Decisions:
     """The worst cost, and the outcome that causes it, of decisions z (N, p) over the region of each row.
 
-    Parameters
-    ----------
-    problem : what is decided.
-    region : the region of row i.
-    radii : (N,) infinite for rows without a region.
-    values : (N, t) of the problem's parameters.
-    z : (N, p) decisions; NaN for rows without one.
+    `radii` (N,) are infinite for rows without a region, z is NaN without a decision; `values` are of parameters (N, t).
     """
     n = len(radii)
     bounds, worst, gaps, details = np.full(n, np.inf), np.full((n, problem.n_outcomes), np.nan), np.zeros(n), [""] * n
@@ -62,16 +52,8 @@ def bound_decisions(
     sizes = np.maximum(np.abs(bounds), np.abs(bounds - gaps))
     status = np.array([status_at(gap, size) for gap, size in zip(gaps, sizes, strict=True)], dtype=object)
     status[np.isnan(bounds)] = Status.NOT_DECIDED
-    return Decisions(
-        flat=z,
-        cost_bound=bounds,
-        worst_outcome=worst,
-        status=status,
-        gap=gaps,
-        layout=problem.layout,
-        detail=tuple(details) if any(details) else (),
-        radii=radii,
-    )
+    notes = tuple(details) if any(details) else ()
+    return Decisions(z, bounds, worst, status, gaps, problem.layout, detail=notes, radii=radii)
 
 
 def given_decisions(problem: DecisionProblem, z: Any, X: Any) -> Array:
@@ -95,17 +77,13 @@ def given_decisions(problem: DecisionProblem, z: Any, X: Any) -> Array:
             z = z[names].to_numpy(dtype=np.float64, na_value=np.nan)
         flat = np.asarray(z, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"z must be {n} row(s) of numbers: an array, a table or dictionary by name, or decisions; got "
-            f"{type(z).__name__}: {error}."
-        ) from error
+        what, got = "an array, a table or dictionary by name, or decisions", f"{type(z).__name__}: {error}"
+        raise ValueError(f"z must be {n} row(s) of numbers: {what}; got {got}.") from error
     p, n_more = problem.layout.size, problem.layout.size - problem.layout.given_size
     if flat.size != n * p or (n > 1 and len(flat) != n):
         more = f", and the {n_more} auxiliary ones behind them, as in flat of decisions" * (n_more > 0)
-        raise ValueError(
-            f"z must have {n} row(s) of {p} number(s), one for each of {', '.join(names)}{more}, got shape "
-            f"{flat.shape}."
-        )
+        which = f"one for each of {', '.join(names)}{more}"
+        raise ValueError(f"z must have {n} row(s) of {p} number(s), {which}, got shape {flat.shape}.")
     return flat.reshape(n, p)
 
 
@@ -129,14 +107,13 @@ def _worst(problem: DecisionProblem, region: Region, z: Array) -> tuple[WorstCas
     if case.value == -np.inf:
         notes.append("No outcome within the known support keeps the bound of this row")
     elif case.value == np.inf:
-        ends = [f"{problem.outcome_names[k]} from {_SIDES[sign]}" for k, sign in _harmful_ends(adversary, region, z)]
-        notes.append(
-            f'The region does not limit {" and ".join(ends)}. State this as outcome_support, or use guarantee="outcome"'
-        )
+        ends = _harmful_ends(adversary, region, z)
+        limits = " and ".join(f"{problem.outcome_names[k]} from {_SIDES[sign]}" for k, sign in ends)
+        notes.append(f'The region does not limit {limits}. State this as outcome_support, or use guarantee="outcome"')
     case = case if np.isfinite(case.value) else nowhere
     for name, pieces, part in zip(problem.constraint_names, problem.uncertain_rows, problem.row_parts(z), strict=True):
         reached = maximise(adversary.form, pieces.directions(z[None])[0]).values
-        excess = part + float((reached + pieces.values(z[None], region.center[None])[0]).max())
+        excess = part + float((reached + pieces.values(z[None], adversary.center[None])[0]).max())
         if excess > SOLVED * (1 + abs(part)):
             notes.append(f"{name} may be exceeded by {excess:.4g}")
     return case, ". ".join(notes)
@@ -144,7 +121,8 @@ def _worst(problem: DecisionProblem, region: Region, z: Array) -> tuple[WorstCas
 
 def _open_ends(region: Region) -> list[tuple[int, float]]:
     """The outcomes that the region leaves without an upper (1) or a lower limit (-1); none where that is not known."""
-    ends, eye, reach = [(k, sign) for sign in _SIDES for k in range(region.n_outcomes)], np.eye(region.n_outcomes), ()
+    ends, eye = [(k, sign) for sign in _SIDES for k in range(region.n_outcomes)], np.eye(region.n_outcomes)
+    reach: Any = ()
     with suppress(ValueError):
         reach = region.support(np.vstack([sign * eye for sign in _SIDES]))
     return [end for end, limit in zip(ends, reach, strict=False) if limit == np.inf]
@@ -152,13 +130,12 @@ def _open_ends(region: Region) -> list[tuple[int, float]]:
 
 def _harmful_ends(adversary: Adversary, region: Region, z: Array) -> list[tuple[int, float]]:
     """Ends of the region that have to be closed for a finite worst case: without any one of them it is infinite."""
-    ends, form, d = _open_ends(region), adversary.form, region.n_outcomes
-    far = _FAR * (1 + max(np.abs(form.g).max(initial=0.0), np.abs(adversary.center).max()))
-    needed = ends if len(ends) <= _MOST_ENDS else []
+    ends, form, eye, center = _open_ends(region), adversary.form, np.eye(region.n_outcomes), adversary.center
+    far, needed = _FAR * (1 + np.abs([*form.g, *center]).max()), ends if len(ends) <= _MOST_ENDS else []
     for end in needed:
         rest = [each for each in needed if each != end]
-        W = np.array([sign * np.eye(d)[k] for k, sign in rest]).reshape(-1, d)
-        adversary.form = cut_form(form, adversary.center, (W, np.full(len(W), far)))
+        W = np.array([sign * eye[k] for k, sign in rest]).reshape(-1, len(eye))
+        adversary.form = cut_form(form, center, (W, np.full(len(W), far)))
         with suppress(SolverError, ValueError):  # of an infinite one
             needed = rest if np.isfinite(adversary.worst_case(z).value) else needed
     adversary.form = form

@@ -149,6 +149,7 @@ def _days_of(table: Table) -> tuple[Table, Array]:
 TABLES: dict[str, Callable[[], tuple[Table, Array]]] = {
     "restaurant, 7 dishes, week": lambda: _weeks_of(restaurant_demand()),
     "bakery, 8 shops, week": _bakery,
+    "bikes, 2 kinds of riders, week": lambda: _weeks_of(bike_riders()),
     "bikes, 2 kinds of riders, day": lambda: _days_of(bike_riders()),
 }
 
