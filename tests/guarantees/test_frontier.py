@@ -79,6 +79,8 @@ def test_frontier_along_caution_and_level_is_of_real_deciders() -> None:
     assert frontier.loc[0.1, "bound"] == pytest.approx(float(seen.worst_case_cost))
     assert frontier.loc[0.1, "miscoverage"] == pytest.approx((200 * (1 - seen.bound_held) + 1) / 201)
     assert frontier.loc[0.1, "cost"] == pytest.approx(float(seen.realised_cost))
+    certified = ph.certified_frontier({"one": decider}, X[400:], Y[400:], largest=90.0).loc["one"]
+    assert certified["cost"] == pytest.approx((200 * float(seen.realised_cost) + 90) / 201)
     assert frontier.loc[0.3, "bound"] < frontier.loc[0.1, "bound"]
     assert (frontier["miscoverage_at_most"] > frontier["miscoverage"]).all()
     with pytest.raises(ValueError, match="largest must be at least every cost, got 1 and a cost of"):

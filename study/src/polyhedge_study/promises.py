@@ -12,9 +12,10 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pandas as pd
+from scipy.stats import betabinom
 
 import polyhedge as ph
-from polyhedge.calibration import ByGroups, CVaR, Mean, Total, conformal_radius
+from polyhedge.calibration import ByGroups, CVaR, Mean, Total, conformal_radius, conformal_rank
 from polyhedge.decisions import tail_mean
 from polyhedge.rows import Rows
 from polyhedge_study.grid import Grid
@@ -171,11 +172,26 @@ def totals(seeds: int) -> Grid:
             own, block_of = np.unique(np.asarray(decided.blocks), return_inverse=True)
             costs = np.bincount(block_of, problem.evaluate(decided.flat, Y[test]))
             single, whole = np.bincount(block_of, decided.cost_bound), decided.totals()["cost_bound"].to_numpy()
-            found.append((single.mean(), whole.mean(), (costs <= single).mean(), (costs <= whole).mean(), len(own)))
-        single, whole, held_single, held, n = np.array(found).T
+            # Given the table a random split deals ranks of exchangeable blocks: so many of the tested ones are kept.
+            n = decider.model_.radii.n_units
+            law = betabinom(len(own), rank := conformal_rank(n, decider.alpha_), n + 1 - rank)
+            kept = ((costs <= each).mean() for each in (single, whole))
+            found.append(
+                (single.mean(), whole.mean(), *kept, len(own), law.mean() / len(own), law.var() / len(own) ** 2)
+            )
+        single, whole, held_single, held, n_tested, mean, variance = np.array(found).T
         figures = (f"{single.mean():.4g} ({held_single.mean():.3f})", f"{whole.mean():.4g}", f"{held.mean():.3f}")
-        lines.append((name, *figures, _of(whole / single), f"{n.sum():.0f}"))
-    heads = ("table", "sum of single bounds (held)", "bound of the block", "held", "ratio", "blocks tested")
+        law = f"{mean.mean():.3f} ± {np.sqrt(variance.sum()) / seeds:.3f}"
+        lines.append((name, *figures, law, _of(whole / single), f"{n_tested.sum():.0f}"))
+    heads = (
+        "table",
+        "sum of single bounds (held)",
+        "bound of the block",
+        "held",
+        "exact law",
+        "ratio",
+        "blocks tested",
+    )
     return Grid("Totals", heads, tuple(lines), f"alpha = 0.1, ridge, {seeds} random splits by block.")
 
 
