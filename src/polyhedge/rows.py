@@ -135,11 +135,12 @@ def unusable_numbers(features: Any, *, may_be_missing: bool) -> dict[int, str]:
 class RowLabels:
     """One value a row that is no column of X; none where new rows bring their own.
 
-    `given` is what they were read from: it may have an index, which must be that of X.
+    `given` is what they were read from: it may have an index, which must be that of X, and `names` of columns.
     """
 
     values: tuple[Any, ...] = ()
     given: Any = field(default=None, compare=False)
+    names: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, given: Any, what: str) -> Self:
@@ -218,7 +219,7 @@ def check_row_labels(calibrated: Any, X: Any, labels: Any) -> None:
             "for each row of fit, take them. Leave labels= out."
         )
     check_same_rows({"X": X, "labels": labels})
-    names, own = list(getattr(calibrated, "label_names", ())), list(map(str, getattr(labels, "columns", ())))
+    names, own = list(read_from(calibrated).names), list(map(str, getattr(labels, "columns", ())))
     if names and own and own != names:
         raise ValueError(f"labels must have the columns {listed(names)}, in this order, got {listed(own)}.")
 
@@ -233,8 +234,7 @@ def check_source(calibrator: Any, X: Any, raw: Any) -> None:
         if isinstance(name, str) and X is not raw and name in getattr(raw, "columns", ()) and name not in X.columns:
             raise ValueError(
                 f"calibration names the column {name!r}, which is no feature as it is. Name one of "
-                f"{listed(list(X.columns))}, or give its values: {type(calibrator).__name__}"
-                f"({f'pandas.get_dummies(X[[{name!r}]])' if isinstance(source, tuple) else f'X[{name!r}]'})."
+                f"{listed(list(X.columns))}, or give {'a matrix' if isinstance(source, tuple) else f'X[{name!r}]'}."
             )
         if isinstance(name, (str, int)):
             column_of(as_pandas(X), name)

@@ -165,7 +165,7 @@ def test_features_in_a_table_are_named_where_they_are_too_small() -> None:
     features = pd.DataFrame({"late": np.arange(60) < 5, "trend": np.linspace(-1, 1, 60)})
     with pytest.warns(UseWarning, match="in each group, and late has fewer"):
         radii = ByGroups(features).calibrate(np.arange(60.0), rows_without_features(60), 0.1)
-    assert round_trip(radii).label_names == ("late", "trend")
+    assert round_trip(radii).by.names == ("late", "trend")
 
 
 def test_scores_that_no_radius_covers_count_as_missed() -> None:

@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 import polyhedge as ph
+from polyhedge.regions.cost_guard import region_of_facets
 from shared import run
 
 N = 300
@@ -346,3 +347,12 @@ def test_the_command_line_bounds_what_was_decided_and_what_was_changed(tmp_path:
     np.testing.assert_allclose(same.cost_bound, pd.read_csv(decided).cost_bound, rtol=1e-6)
     assert (more.cost_bound > same.cost_bound).all()
     assert run("bound", model, tmp_path / "new.csv", "--out", "-").exit_code == 2
+
+
+def test_limits_that_no_outcome_moves_are_kept_everywhere_or_nowhere() -> None:
+    normals, mean = np.array([[0.0, 0.0], [1.0, 0.0]]), np.zeros(2)
+    kept, broken = (region_of_facets(boxed(), normals, np.array([h, 5.0]), mean) for h in (0.0, -1.0))
+    assert kept.contains([4.0, 30.0])
+    assert not kept.contains([6.0, 30.0])
+    assert broken.is_empty
+    assert not broken.contains([4.0, 30.0])

@@ -24,7 +24,7 @@ from polyhedge.calibration.marginal import minimum_samples
 from polyhedge.calibration.quantile_fit import QuantileFit
 from polyhedge.calibration.radii import Calibrator, Radii, refuse_groups
 from polyhedge.data.splits import evenly_chosen
-from polyhedge.rows import ROW_LABELS, RowLabels, Rows, as_values, takes_labels, values_of
+from polyhedge.rows import RowLabels, Rows, as_values, takes_labels, values_of
 
 _MOST_KINDS = 100
 """Kinds of rows whose radii are computed at once: each takes a few milliseconds."""
@@ -41,9 +41,9 @@ class ByGroups(Calibrator):
         `fit`, the indicators of your own groups or other features; new rows then bring theirs,
         `decide(X, labels=features)`. All rows together are a group in any case.
     groups : tuple of tuples of str
-        The groups of each column, or the names of features; all other values of a column are one more group. `fit`
-        finds them, from features of rows that calibrate nothing: values with at least twice the rows that a radius
-        needs, in expectation, without the next smallest where the others would have fewer together.
+        The groups of each column; all other values of a column are one more group. `fit` finds them, from features of
+        rows that calibrate nothing: values with at least twice the rows that a radius needs, in expectation, without
+        the next smallest where the others would have fewer together.
 
     By I. Gibbs, J. J. Cherian and E. J. Candes, "Conformal prediction with conditional guarantees", 2023.
 
@@ -66,9 +66,7 @@ class ByGroups(Calibrator):
         if isinstance(by, (list, tuple)) and by and all(isinstance(name, (str, Integral)) for name in by):
             by = tuple(int(name) if isinstance(name, Integral) else name for name in by)
         elif not isinstance(by, RowLabels):
-            if hasattr(by, "columns"):
-                object.__setattr__(self, "groups", (tuple(map(str, by.columns)),))
-            by = RowLabels(tuple(map(tuple, as_features(by).tolist())), by)
+            by = RowLabels(tuple(map(tuple, as_features(by).tolist())), by, tuple(map(str, getattr(by, "columns", ()))))
         object.__setattr__(self, "by", by)
 
     @property
@@ -79,7 +77,7 @@ class ByGroups(Calibrator):
     def prepared(self, rows: Rows, n_calibrate: int, alpha: float) -> ByGroups:
         """The same with its groups, those with enough rows among rows that calibrate nothing."""
         if takes_labels(self):
-            return replace(self, by=ROW_LABELS)
+            return ByGroups(replace(self.by, values=(), given=None))
         if self.groups is not None:
             return self
         groups = list[tuple[str, ...]]()
@@ -98,7 +96,7 @@ class ByGroups(Calibrator):
         """Scores with the features of their rows; calibration rows only."""
         refuse_groups(self, rows)
         scores, alpha, n = np.asarray(scores, dtype=np.float64), check_alpha(alpha), len(scores)
-        by, groups = ROW_LABELS if takes_labels(self) else self.by, self.groups
+        by, groups = replace(self.by, values=(), given=None) if takes_labels(self) else self.by, self.groups
         if groups is None and not takes_labels(self):
             groups = tuple(tuple(np.unique(labels).tolist()) for labels in labels_of(rows, self.by))
         features = features_of(rows, self.by, groups or ())
@@ -190,12 +188,7 @@ class GroupRadii(Radii):
     @property
     def calibrator(self) -> ByGroups:
         """By the same groups."""
-        return ByGroups(self.by, self.groups or None)
-
-    @property
-    def label_names(self) -> tuple[str, ...]:
-        """The names of features that are no columns of X, where they have some."""
-        return self.groups[0] if self.groups and isinstance(self.by, RowLabels) else ()
+        return ByGroups(self.by, None if isinstance(self.by, RowLabels) else self.groups)
 
     @cached_property
     def _fit(self) -> QuantileFit:
@@ -248,8 +241,9 @@ class GroupRadii(Radii):
         """Warn of groups that have too few calibration rows for a radius."""
         all_features, needed = np.vstack([self.features, self.lost])[:, 1:], minimum_samples(self.alpha)
         is_group, n_rows = np.isin(all_features, (0.0, 1.0)).all(axis=0), all_features.sum(axis=0)
-        names = list(self.label_names) or [f"feature {k}" for k in range(len(n_rows))]
-        if not isinstance(self.by, RowLabels):
+        if isinstance(self.by, RowLabels):
+            names = list(self.by.names) or [f"feature {k}" for k in range(len(n_rows))]
+        else:
             names = [f"{column}={value}" for column, own in zip(self.by, self.groups, strict=True) for value in own]
         if few := [names[k] for k in np.flatnonzero(is_group & (n_rows < needed))]:
             have = f"{listed(few)} {'has' if len(few) == 1 else 'have'} fewer: its rows get no bound."

@@ -264,7 +264,7 @@ class CostRegion(Region):
         what = f"outcomes at which a decision costs at most {self.radius:.4g}"
         if self._has_facets:
             n, d = len(self.W), self.n_outcomes
-            what = f"{n} half-space{'s' if n > 1 else ''} of {d} outcome{'s' if d > 1 else ''}"
+            what = f"{n} half-space{'s' if n != 1 else ''} of {d} outcome{'s' if d > 1 else ''}"
         return f"<Region: {what}, {self._extent()}>"
 
     def _extent(self) -> str:

@@ -45,7 +45,7 @@ def bound_decisions(
     bounds, worst, gaps, details = np.full(n, np.inf), np.full((n, problem.n_outcomes), np.nan), np.zeros(n), [""] * n
     for i in range(n):
         if not np.isfinite(z[i]).all():
-            bounds[i], details[i] = np.nan, "A decision is missing or infinite"
+            bounds[i], details[i] = np.nan, "A decision is missing, infinite or no number"
         elif np.isfinite(radii[i]):
             case, details[i] = _worst(problem.at_values(values[i]), region(i), z[i])
             bounds[i], worst[i], gaps[i] = case.value, case.outcome, case.gap
