@@ -29,7 +29,7 @@ from polyhedge_study.speed.peers import Peer, install
 __all__ = ["PEERS", "RuleRow", "compare_rules", "rules_grid"]
 
 PEERS = (
-    Peer("PyROS", ("pyomo", "highspy", "numpy"), "peer_pyros_recourse.txt"),
+    Peer("PyROS", ("pyomo", "highspy", "numpy", "scipy"), "peer_pyros_recourse.txt"),
     Peer("RSOME", ("rsome", "ecos"), "peer_rsome_recourse.txt"),
 )
 _PRICES = (1.0, 4.0, 1.0)
