@@ -121,6 +121,8 @@ def repair(problem: DecisionProblem, decisions: Decisions, outcomes: Array, valu
     Each depends on its own row alone.
     """
     layout, z, n = problem.recourse_layout, decisions.flat, len(decisions)
+    if decisions.layout != problem.layout:
+        raise ValueError("repair needs decisions of its own problem, got those of another: their variables differ.")
     decided = np.flatnonzero(np.isfinite(z).all(axis=1))
     flat, first, second = np.full((n, layout.size), np.nan), np.full(n, np.nan), np.full(n, np.nan)
     status = all_optimal(n)

@@ -16,7 +16,7 @@ from polyhedge.planning.separable import Separable, separable_of
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.layout import layout_of
 from polyhedge.problems.pieces import SumOfMaxima
-from polyhedge.problems.second_stage import equal_rows
+from polyhedge.problems.second_stage import equal_rows, penalised
 from polyhedge.solvers.linear import recession_direction
 from polyhedge.solvers.program import row_kinds
 
@@ -134,10 +134,10 @@ class PlanningProblem:
         key = np.ascontiguousarray(value, dtype=np.float64).tobytes()
         own = self._at_values.get(key)
         if own is None:
-            problem, pool = self.problem.at_values(value), None
-            if self.tried_z is not None and self.tried_u is not None and problem.second_stage is not None:
-                pool = problem.second_stage.cuts(self.tried_z, self.tried_u)[0]
-            own = PlanningProblem(problem, pool)
+            problem, pool, n, at = self.problem.at_values(value), None, 0, (self.tried_z, self.tried_u)
+            if at[0] is not None and at[1] is not None and problem.second_stage is not None:
+                pool, n = penalised(*problem.second_stage.cuts(at[0], at[1]), at[0], at[1])
+            own = PlanningProblem(problem, pool, n_penalties=n)
             if len(self._at_values) >= MOST_KEPT:
                 self._at_values.clear()
             self._at_values[key] = own

@@ -73,7 +73,7 @@ def planned_guard(given: Development, policy: Any, caution: float) -> tuple[Cost
         raise ValueError(
             'guarantee="cost" plans margins for uncertain constraints where the cost is a sum of maxima of functions '
             "that are affine in the outcome and parameters enter linearly, and this problem is of another kind. Use "
-            'guarantee="outcome", or give a learner, whose robust decisions are then guarded.'
+            'guarantee="outcome", give a learner, or with recourse write them in recourse_constraints.'
         )
     split = given.split
     develop, calibrate = parts_of_policy(split, policy, given.alpha, trained=given.make().needs_training)
@@ -120,8 +120,8 @@ def _check_solvable(problem: DecisionProblem, rows: DevelopmentRows) -> None:
     if not np.isfinite(costs).any():
         raise NoSolutionError(
             f"At the prediction {rows.centers[few[0]].round(4).tolist()} and others no decision is best: none meets "
-            "the constraints, or the cost can be lowered without limit. Relax the constraints, bound the decision or "
-            "check signs."
+            f"the constraints{' of both stages' if problem.has_recourse else ''}, or the cost can be lowered without "
+            "limit. Relax the constraints, bound the decision or check signs."
         )
 
 

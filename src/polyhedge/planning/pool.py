@@ -24,7 +24,7 @@ from polyhedge.planning.policies import Rule, fit_planner
 from polyhedge.planning.residual_distributions import DevelopmentRows, Uniform
 from polyhedge.planning.risk import Risk
 from polyhedge.problems import DecisionProblem, NoSolutionError
-from polyhedge.problems.second_stage import distinct
+from polyhedge.problems.second_stage import distinct, penalised, values_at
 from polyhedge.robust.recourse import BothStages
 from polyhedge.solvers.program import Cone, ConicProgram
 from polyhedge.solvers.solve import solve
@@ -35,8 +35,8 @@ _ROUNDS, _ENOUGH = 6, 1e-3
 """Rounds of planning, and the share of the deviation of costs that a pool may miss of their mean."""
 _MOST_PIECES = 160
 """Pieces of a pool at most: every scenario of every row is held against all of them. The rarest are left out."""
-_PENALTY, INFEASIBLE = 10.0, 100.0
-"""Deviations of the cost that a deviation of a violation counts as in plans, and a row without a cost when compared."""
+INFEASIBLE = 100.0
+"""Deviations of the cost that a row without a cost counts as when rules are compared."""
 _FAR = 10.0
 """How far from planned decisions others are tried, in deviations of the planned decisions."""
 
@@ -120,16 +120,7 @@ class _Pairs:
         pieces, rays = self.second.cuts(z, w)
         self.z, self.w = np.concatenate([self.z, z]), np.concatenate([self.w, w])
         self.pieces, self.rays = (distinct(np.concatenate(pair)) for pair in ((self.pieces, pieces), (self.rays, rays)))
-        return self._with_penalties()
-
-    def _with_penalties(self) -> Array:
-        if not len(self.pieces) or not len(self.rays):
-            return self.pieces
-        high, violated = _values(self.pieces, self.z, self.w), _values(self.rays, self.z, self.w)
-        deviation = float(high.max(axis=1).std()) or 1.0
-        usual = np.maximum(violated.std(axis=0), 1e-9 * (1 + np.abs(violated).max(axis=0)))
-        usual_piece = self.pieces[np.bincount(high.argmax(axis=1)).argmax()]
-        return np.concatenate([self.pieces, usual_piece + (_PENALTY * deviation / usual)[:, None, None] * self.rays])
+        return penalised(self.pieces, self.rays, self.z, self.w)[0]
 
     def shortfall(self, pool: Array, planned: list[Array]) -> float:
         """What a pool misses of the mean cost at planned decisions, in deviations of the cost: the largest of rows."""
@@ -139,7 +130,7 @@ class _Pairs:
                 pairs = self.at(k, z)
                 exact = self.second.relaxed().costs(*pairs)
                 there = np.isfinite(exact)
-                known = _values(pool, pairs[0][there], pairs[1][there]).max(axis=1)
+                known = values_at(pool, pairs[0][there], pairs[1][there]).max(axis=1)
                 missed.append(float((exact[there] - known).mean() / (exact[there].std() or 1.0)) if len(known) else 0.0)
         return max(missed)
 
@@ -147,16 +138,9 @@ class _Pairs:
         """The pieces that are the largest at most pairs, and all penalties."""
         if len(pool) <= _MOST_PIECES:
             return pool
-        wins = np.bincount(_values(pool, self.z, self.w).argmax(axis=1), minlength=len(pool))
+        wins = np.bincount(values_at(pool, self.z, self.w).argmax(axis=1), minlength=len(pool))
         wins[len(pool) - len(self.rays) :] = len(self.z) + 1
         return pool[np.sort(np.argsort(-wins, kind="stable")[: max(_MOST_PIECES, len(self.rays) + 1)])]
-
-
-def _values(pieces: Array, z: Array, w: Array) -> Array:
-    """Pieces (K, 1 + p, 1 + k) at matching rows of z and w: (N, K)."""
-    z1, w1 = (np.hstack([np.ones((len(part), 1)), part]) for part in (z, w))
-    i, j = np.nonzero(pieces.any(axis=0))
-    return np.asarray((z1[:, i] * w1[:, j]) @ pieces[:, i, j].T)
 
 
 def _first_decisions(problem: DecisionProblem, few: DevelopmentRows, residuals: Array) -> list[Array]:

@@ -40,6 +40,8 @@ _MOST_BASES = 20_000
 """Sets of rows that are tried where all dual vertices are listed: some tenths of a second."""
 _MOST_KEPT, _MOST_ENTRIES = 1000, 20_000_000
 """Bases that a second stage remembers, and entries of all their matrices: 160 MB."""
+_PENALTY = 10.0
+"""Deviations of the cost that a deviation of a violation counts as in plans."""
 _BLOCK = 512
 """Rows whose right-hand sides are held against all bases together."""
 
@@ -399,6 +401,26 @@ def distinct(pieces: Array) -> Array:
     unit = np.abs(flat).max(axis=0, initial=0.0)
     keys = np.round(flat / np.where(unit > 0, unit, 1.0), 9) + 0.0
     return np.asarray(pieces[np.sort(np.unique(keys, axis=0, return_index=True)[1])])
+
+
+def values_at(pieces: Array, z: Array, w: Array) -> Array:
+    """Biaffine functions (K, 1 + p, 1 + k) at matching rows of z and w: (N, K)."""
+    z1, w1 = _with_one(z), _with_one(w)
+    i, j = np.nonzero(pieces.any(axis=0))
+    return np.asarray((z1[:, i] * w1[:, j]) @ pieces[:, i, j].T)
+
+
+def penalised(pieces: Array, rays: Array, z: Array, w: Array) -> tuple[Array, int]:
+    """The pieces, and behind them a usual one with a multiple of each ray, which makes infeasible rows expensive in
+    plans; and how many of these there are.
+    """
+    if not len(pieces) or not len(rays):
+        return pieces, 0
+    high, violated = values_at(pieces, z, w), values_at(rays, z, w)
+    deviation = float(high.max(axis=1).std()) or 1.0
+    usual = np.maximum(violated.std(axis=0), 1e-9 * (1 + np.abs(violated).max(axis=0)))
+    usual_piece = pieces[np.bincount(high.argmax(axis=1)).argmax()]
+    return np.concatenate([pieces, usual_piece + (_PENALTY * deviation / usual)[:, None, None] * rays]), len(rays)
 
 
 def _with_one(rows: Array) -> Array:

@@ -225,12 +225,13 @@ def with_second_stage(written: Written, later: _Later) -> Written:
     """The formulas with their second stage apart.
 
     Variables that nobody declared are chosen later if only the second stage has them. Constraints without outcome
-    and recourse belong to the first stage.
+    and recourse belong to the first stage, all that hold a recourse variable to the second, wherever they were given.
     """
-    u, first = written.outcome, list(written.certain)
-    known = {v.id for v in (*written.variables, u)} | {v.id for row in written.certain for v in row.variables()}
-    late = {v.id: v for v in later.variables}
-    rows = list[cp.Constraint]()
+    u, late = written.outcome, {v.id: v for v in later.variables}
+    first, rows = list[cp.Constraint](), list[cp.Constraint]()
+    for row in written.certain:
+        (rows if set(late) & {v.id for v in row.variables()} else first).append(row)
+    known = {v.id for v in (*written.variables, u)} | {v.id for row in first for v in row.variables()}
     for row in later.constraints:
         met = {v.id for v in row.variables()}
         (first if met <= known and u.id not in met else rows).append(row)

@@ -370,7 +370,8 @@ def changed_rows(decider: RobustDecider, held_out: TableRows) -> list[Block]:
     import pandas as pd
 
     n, model = min(_ROWS, len(held_out)), decider.model_
-    if model.problem.layout.size > model.problem.layout.given_size or len(model.problem.feasible.program.integer):
+    whole = [v for v in model.problem.written.variables if v.attributes["integer"] or v.attributes["boolean"]]
+    if whole or model.problem.layout.size > model.problem.layout.given_size:
         return []  # a change of some per cent is no decision there
     rows = held_out.take(slice(n))
     given: Any = (rows.parameters, rows.labels)
