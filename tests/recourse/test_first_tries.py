@@ -13,6 +13,9 @@ from polyhedge import DecisionProblem
 from polyhedge.planning.pool import with_pool
 from polyhedge.planning.residual_distributions import DevelopmentRows
 from polyhedge.problems import NoSolutionError
+from polyhedge.robust import decide
+from polyhedge.sets import Box
+from polyhedge.solvers.program import Status
 
 RNG = np.random.default_rng(11)
 X = RNG.uniform(3, 8, (320, 1))
@@ -97,13 +100,13 @@ def test_orders_that_may_not_do_are_expensive_in_plans_also_where_a_price_moves_
 def test_uncertain_constraints_beside_a_price_of_the_row_hold_with_the_bound_among_recourse_constraints(integer):
     price = cp.Parameter(name="price", nonneg=True)
     apart = rush_orders(price, integer=integer, uncertain_constraints=lambda z, u: [cp.sum(z) >= 0.8 * cp.sum(u)])
-    fitted, fresh = ({"parameters": {"price": PRICE[rows]}} for rows in (slice(240), slice(240, None)))
+    fitted, fresh = ({"parameters": {"price": PRICE[rows]}} for rows in (slice(120), slice(240, None)))
     with pytest.raises(ValueError, match="with recourse write them in recourse_constraints"):
-        ph.RobustDecider(apart, "linear", guarantee="cost", random_state=0).fit(X[:240], Y[:240], **fitted)
+        ph.RobustDecider(apart, "linear", guarantee="cost", random_state=0).fit(X[:120], Y[:120], **fitted)
     within = rush_orders(
         price, integer=integer, recourse_constraints=lambda z, u, y: [z + y >= u, cp.sum(z) >= 0.8 * cp.sum(u)]
     )
-    decider = ph.RobustDecider(within, "linear", guarantee="cost", random_state=0).fit(X[:240], Y[:240], **fitted)
+    decider = ph.RobustDecider(within, "linear", guarantee="cost", random_state=0).fit(X[:120], Y[:120], **fitted)
     now = decider.decide(X[240:], **fresh)
     later = decider.repair(X[240:], Y[240:], now, **fresh)
     is_kept = now.z.sum(axis=1) >= 0.8 * Y[240:].sum(axis=1) - 1e-7
@@ -117,3 +120,18 @@ def test_page_of_a_model_whose_problem_has_a_price_of_the_row(tmp_path):
     decider.fit(X[:60], Y[:60], parameters={"price": PRICE[:60]})
     decider.report(tmp_path / "page.html", X[300:], Y[300:], parameters={"price": PRICE[300:]})
     assert "rush" in (tmp_path / "page.html").read_text()
+
+
+def test_set_of_outcomes_without_a_robust_decision_is_infeasible_and_others_have_the_bound_of_its_corners():
+    problem = rush_orders(cap=1.0, constraints=lambda z, y: [cp.sum(z) <= 12])
+    centers = np.array([[9.0, 9.0], [4.0, 4.0], [2.0, 1.0]])
+    found = decide(problem, Box([1.0, 1.0]), 1.0, centers)
+    assert [status is Status.INFEASIBLE for status in found.status] == [True, False, False]
+    for center, bound in zip(centers[1:], found.cost_bound[1:], strict=True):
+        z, worst = cp.Variable(2, nonneg=True), cp.Variable()
+        rows = [cp.sum(z) <= 12]
+        for u in center + np.array([[1, 1], [1, -1], [-1, 1], [-1, -1]]):
+            y = cp.Variable(2, nonneg=True)
+            cost = cp.sum(z) + 3 * cp.sum(y) + 0.2 * cp.sum(cp.pos(z - u))
+            rows += [z + y >= u, cp.sum(y) <= 1, cost <= worst]
+        assert cp.Problem(cp.Minimize(worst), rows).solve(solver=cp.SCIPY) == pytest.approx(bound, rel=1e-7)

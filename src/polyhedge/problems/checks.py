@@ -41,7 +41,8 @@ def check_feasible(problem: DecisionProblem) -> None:
 
 def may_be_infeasible(problem: DecisionProblem) -> bool:
     """Whether a solver can be right that no decision is robust: only constraints can exclude all, never the cost."""
-    return problem.uncertain_constraints is not None or _is_infeasible(problem)
+    may_have_no_second = problem.has_recourse and problem.all_pieces is None
+    return may_have_no_second or problem.uncertain_constraints is not None or _is_infeasible(problem)
 
 
 def _is_infeasible(problem: DecisionProblem) -> bool:
