@@ -135,3 +135,31 @@ def test_set_of_outcomes_without_a_robust_decision_is_infeasible_and_others_have
             cost = cp.sum(z) + 3 * cp.sum(y) + 0.2 * cp.sum(cp.pos(z - u))
             rows += [z + y >= u, cp.sum(y) <= 1, cost <= worst]
         assert cp.Problem(cp.Minimize(worst), rows).solve(solver=cp.SCIPY) == pytest.approx(bound, rel=1e-7)
+
+
+def test_a_price_of_the_row_that_multiplies_a_maximum_is_evaluated_and_planned_with():
+    z, y = cp.Variable(4, nonneg=True, name="stock"), cp.Variable((4, 6), nonneg=True, name="sent")
+    price, ways = cp.Parameter(name="price", nonneg=True), np.random.default_rng(0).uniform(1, 6, (4, 6))
+    problem = DecisionProblem(
+        decision=z,
+        recourse=y,
+        n_outcomes=6,
+        cost=lambda z, u, y: (
+            2 * cp.sum(z) + cp.sum(cp.multiply(ways, y)) + price * cp.sum(cp.pos(u - cp.sum(y, axis=0)))
+        ),
+        recourse_constraints=lambda z, u, y: [cp.sum(y, axis=1) <= z],
+    )
+    assert problem.second_stage is None  # it is compiled at values of the price
+    rng, prices = np.random.default_rng(1), np.array([[5.0], [9.0], [5.0], [9.0], [5.0]])
+    at, u = rng.uniform(0, 40, (5, 4)), rng.uniform(0, 40, (5, 6))
+    expected = []
+    for k in range(5):
+        sent = cp.Variable((4, 6), nonneg=True)
+        late = cp.sum(cp.multiply(ways, sent)) + prices[k, 0] * cp.sum(cp.pos(u[k] - cp.sum(sent, axis=0)))
+        whole = cp.Problem(cp.Minimize(2 * at[k].sum() + late), [cp.sum(sent, axis=1) <= at[k]])
+        expected.append(whole.solve(solver=cp.SCIPY))
+    np.testing.assert_allclose(problem.evaluate(at, u, prices), expected, rtol=1e-7)
+    centers = np.full((20, 6), 20.0)
+    rows = DevelopmentRows(centers, centers, rng.uniform(10, 30, (20, 6)), np.full((20, 1), 9.0), np.arange(20) % 5)
+    seen = with_pool(problem, rows).at_value(np.array([9.0]))
+    assert seen.has_maxima  # policies see pieces of the second stage, not its formula alone

@@ -47,24 +47,23 @@ def with_pool(problem: DecisionProblem, rows: DevelopmentRows) -> PlanningProble
     `rows` are development rows: calibration rows have no part in the pool.
     """
     second = problem.second_stage
-    if second is None or problem.structure.has_maxima or problem.first_stage.cost_split is None:
+    if problem.structure.has_maxima or problem.first_stage.cost_split is None:
         return PlanningProblem(problem)
     few = rows.take(evenly_chosen(len(rows), _CONTEXTS))
-    is_moved = second.moves is not None
     residuals = (rows.outcomes - rows.centers)[evenly_chosen(len(rows), _SCENARIOS)]
-    pairs = _Pairs(problem, few, residuals)
     first = _first_decisions(problem, few, residuals)
     if not len(first):
         raise NoSolutionError(
             "The second stage is infeasible at all scenarios of all development rows that were tried. Relax "
             "recourse_constraints, or add a recourse variable that is expensive and always feasible."
         )
-    if is_moved:
+    if second is None or second.moves is not None:
         # The pieces are others at every value of the parameters: what is kept is where to look for them.
         some, tried = residuals[evenly_chosen(len(residuals), _FIRST)], _tried(problem, first, few)
         outcomes = [few.centers[k % len(few)] + some for k in range(len(first))]
         z = np.vstack([np.repeat(first, len(some), axis=0), tried])
         return PlanningProblem(problem, None, z, np.vstack([*outcomes, np.tile(few.centers[0], (len(tried), 1))]))
+    pairs = _Pairs(problem, few, residuals)
     pool = pairs.pool([first[k % len(first)] for k in range(len(few))], _tried(problem, first, few))
     for _ in range(_ROUNDS):
         planned = _planned(PlanningProblem(problem, pool), few, residuals)

@@ -48,7 +48,7 @@ from polyhedge.problems.lifted import (
     split_with_parameters,
 )
 from polyhedge.problems.pieces import Pieces, SumOfMaxima, maximum_of
-from polyhedge.problems.second_stage import Answers, SecondStage, compile_second_stage
+from polyhedge.problems.second_stage import Answers, SecondStage, compile_second_stage, equal_rows
 from polyhedge.problems.structure import Structure
 from polyhedge.problems.written import (
     Written,
@@ -552,11 +552,11 @@ class DecisionProblem:
         z = self.with_known_signs(z, u)[0]  # an order of -1e-9 is none, not one that no second decision repairs
         if self.second_stage is not None:
             return self.second_stage.answers(z, np.hstack([u, values]), with_decisions=with_decisions)
-        rows = [
-            self.at_values(value).answers(z[[i]], u[[i]], with_decisions=with_decisions)
-            for i, value in enumerate(values)
-        ]
-        return Answers(*(np.concatenate(part) for part in zip(*rows, strict=True)))
+        parts = equal_rows(values)
+        at = [(self.at_values(values[rows[0]]), z[rows], u[rows]) for rows in parts]
+        found = [own.answers(*some, with_decisions=with_decisions) for own, *some in at]
+        order = np.argsort(np.concatenate([np.zeros(0, dtype=np.int64), *parts]))
+        return Answers(*(np.concatenate(part)[order] for part in zip(*found, strict=True)))
 
     def row_parts(self, z: Array) -> list[float]:
         """The parts of the uncertain constraints that depend on the decision alone, at one decision."""
