@@ -3,8 +3,11 @@
 | case | decided now | decided once the outcome is known | outcomes |
 |---|---|---|---|
 | bakeries | orders of 6 shops; left over 1, short 4 | goods moved between shops, 1 each | demand |
-| solar | MWh of 10 MW sold ahead, 4 parts of a day | a battery of 10 MWh; short 90, surplus 10 EUR | solar, prices |
-| dishes | portions of 7 dishes; left over 1, short 3 | guests who take another dish, 1 each | demand |
+| solar | MWh of 10 MW sold ahead, 4 parts of a day | a battery of 24 MWh; short 90, surplus 10 EUR | solar, prices |
+| dishes | portions of 7 dishes; left over 1, short 3 | cooked late, or guests take another: 1 each | demand |
+
+The battery has 6 MW for 10 MW of sun, and lasts four hours, as those of large plants often do. Late cooking costs twice
+what cooking in time does, and at most a tenth of a mean day is cooked late. Both were set before results were seen.
 
 Rows are shuffled: 20 % test, 15 % calibrate, 20 % learn and 45 % train. All methods have the same predictor and split.
 No setting of the library was chosen on these cases.
@@ -90,7 +93,7 @@ def _unmet(have: Any, u: Any, over: float, under: float) -> Any:
 
 
 def _solar() -> TwoStages:
-    size, capacity, efficiency, short, surplus = 10.0, 10.0, 0.9, 90.0, 10.0
+    size, power, capacity, efficiency, short, surplus = 10.0, 6.0, 24.0, 0.9, 90.0, 10.0
     stored = np.tril(np.ones((4, 4)))
 
     def settled(z: Any, u: Any, charge: Any, empty: Any) -> Any:
@@ -101,18 +104,18 @@ def _solar() -> TwoStages:
         level = stored @ (efficiency * charge - empty)
         return [level >= 0, level <= capacity]
 
-    def parts(name: str) -> cp.Variable:
-        return cp.Variable(4, bounds=[0, 3 * size], name=name)
+    def parts(name: str, most: float = power) -> cp.Variable:
+        return cp.Variable(4, bounds=[0, 3 * most], name=name)
 
     both = DecisionProblem(
-        decision=parts("sold"),
+        decision=parts("sold", size),
         recourse={"charge": parts("charge"), "empty": parts("empty")},
         n_outcomes=8,
         cost=lambda z, u, y: settled(z, u, y["charge"], y["empty"]),
         recourse_constraints=lambda z, u, y: limits(y["charge"], y["empty"]),
         name="solar",
     )
-    sold, charge, empty = parts("sold"), parts("charge"), parts("empty")
+    sold, charge, empty = parts("sold", size), parts("charge"), parts("empty")
     alone = DecisionProblem(
         decision=[sold, charge, empty],
         n_outcomes=8,
@@ -124,17 +127,22 @@ def _solar() -> TwoStages:
 
 
 def _dishes() -> TwoStages:
-    table, over, under, other = restaurant_demand(), 1.0, 3.0, 1.0
-    d = table.Y.shape[1]
-    limit = float(np.quantile(table.Y.to_numpy().sum(axis=1), 0.9))
+    table, over, under, other, late = restaurant_demand(), 1.0, 3.0, 1.0, 1.0
+    d, totals = table.Y.shape[1], table.Y.to_numpy().sum(axis=1)
+    limit, most_late = float(np.quantile(totals, 0.9)), 0.1 * float(totals.mean())
     z, y = cp.Variable(d, nonneg=True, name="portions"), cp.Variable((d, d), nonneg=True, name="other")
+
+    def cost(z: Any, u: Any, y: Any) -> Any:
+        have = z - cp.sum(y["other"], axis=1) + cp.sum(y["other"], axis=0) + y["late"]
+        return _unmet(have, u, over, under) + other * cp.sum(y["other"]) + late * cp.sum(y["late"])
+
     both = DecisionProblem(
         decision=z,
-        recourse=y,
+        recourse={"other": y, "late": cp.Variable(d, nonneg=True, name="late")},
         n_outcomes=d,
-        cost=lambda z, u, y: _unmet(z - cp.sum(y, axis=1) + cp.sum(y, axis=0), u, over, under) + other * cp.sum(y),
+        cost=cost,
         constraints=[cp.sum(z) <= limit],
-        recourse_constraints=lambda z, u, y: [cp.sum(y, axis=1) <= z],
+        recourse_constraints=lambda z, u, y: [cp.sum(y["other"], axis=1) <= z, cp.sum(y["late"]) <= most_late],
         name="dishes",
     )
     own = cp.Variable(d, nonneg=True, name="portions")
