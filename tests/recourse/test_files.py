@@ -54,6 +54,7 @@ def test_recourse_of_a_file_moves_what_is_left_over(problem_file):
         ('recourse = ["demand_a >= 0"]', "recourse and parameters must have different names, two are called demand_a"),
         ('recourse = ["a_to_b < 0"]', "recourse must be distinct names, perhaps with limits"),
         ("recourse = 3", "recourse must be a list of texts"),
+        ("recourse_integer = true", "recourse_integer must be true, false or"),
         ('recourse = ["a_to_b >= 0", "b_to_a"]\nrecourse_integer = ["c"]', "recourse_integer must be true, false or"),
     ],
 )

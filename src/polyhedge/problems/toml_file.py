@@ -324,7 +324,7 @@ def _recourse(table: _Table) -> list[cp.Variable]:
             lower, upper = (lower, float(found[4])) if found[3] == "<=" else (float(found[4]), upper)
         limits[found[2]] = lower, upper
     whole = list(limits) if integer is True else integer or []
-    if not isinstance(whole, list) or not set(whole) <= set(limits):
+    if not isinstance(whole, list) or not set(whole) <= set(limits) or (integer and not limits):
         raise table.wrong("recourse_integer", "must be true, false or a list of names in recourse", integer)
     return [
         cp.Variable(name=name, integer=name in whole, **_limits_of(lower, upper))

@@ -284,7 +284,7 @@ def call_cost(cost: Callable[..., Any], z: Any, u: Any, *later: Any) -> cp.Expre
             "shapes, and take CVXPY's functions (cp.maximum, cp.pos, cp.abs, cp.sum) instead of max, if and NumPy's."
         ) from error
     if not isinstance(value, (cp.Expression, int, float, np.number, np.ndarray)):
-        raise ValueError(f"{how} must return a number or a CVXPY expression, got {value!r}.")
+        raise ValueError(f"{how} must return a number or an expression (to maximise: minus it), got {value!r}.")
     expression = value if isinstance(value, cp.Expression) else cp.Constant(value)
     if expression.size != 1:
         raise ValueError(
