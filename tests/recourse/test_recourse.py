@@ -203,6 +203,7 @@ class TestSecondStage:
         z, u = np.ones((1, 2)), np.full((1, 2), 3.0)
         np.testing.assert_allclose(again.evaluate(z, u), problem.evaluate(z, u))
         assert "and, once u is known, over moved (2 x 2, at least 0)" in repr(again)
+        assert "over order (1, 0 to 10) and, once u is known, over bought (1, 0 to 2)" in repr(capped())
 
 
 def capped():

@@ -553,8 +553,7 @@ class DecisionProblem:
         if self.second_stage is not None:
             return self.second_stage.answers(z, np.hstack([u, values]), with_decisions=with_decisions)
         parts = equal_rows(values)
-        at = [(self.at_values(values[rows[0]]), z[rows], u[rows]) for rows in parts]
-        found = [own.answers(*some, with_decisions=with_decisions) for own, *some in at]
+        found = [self.at_values(values[r[0]]).answers(z[r], u[r], with_decisions=with_decisions) for r in parts]
         order = np.argsort(np.concatenate([np.zeros(0, dtype=np.int64), *parts]))
         return Answers(*(np.concatenate(part)[order] for part in zip(*found, strict=True)))
 

@@ -443,9 +443,11 @@ def problem_text(problem: DecisionProblem) -> str:
         texts = []
         for variable in variables:
             words = {"nonneg": "at least 0", "nonpos": "at most 0", "integer": "integers", "boolean": "0 or 1"}
-            size = " x ".join(map(str, variable.shape)) or "a number"
-            facts = [text for key, text in words.items() if variable.attributes[key]]
-            texts.append(f"{names[variable.name()]} ({', '.join([size, *facts])})")
+            facts = [" x ".join(map(str, variable.shape)) or "a number"]
+            facts += [text for key, text in words.items() if variable.attributes[key]]
+            ends = variable.attributes["bounds"]
+            facts += [] if ends is None else [f"{np.min(ends[0]):g} to {np.max(ends[1]):g}"]
+            texts.append(f"{names[variable.name()]} ({', '.join(facts)})")
         return ", ".join(texts)
 
     over, later = chosen(written.variables[: written.layout.n_given]), written.recourse
