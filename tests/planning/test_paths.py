@@ -505,7 +505,7 @@ def test_margins_of_a_program_whose_limits_alone_move_are_decided_together_as_th
     contexts, scales = planner.contexts(X, centers, none)
     assert planner._corners is not None
     z, status = planner.at(contexts, scales, margins, none)
-    one_by_one = planner._part(contexts, scales, margins, none, is_scored=False)
+    one_by_one = planner._part(contexts, scales, margins, none)
     assert [one for _, one in one_by_one] == status.tolist()
     assert {Status.OPTIMAL, Status.INFEASIBLE} == set(status)
     np.testing.assert_allclose(z, [one for one, _ in one_by_one], atol=1e-8)

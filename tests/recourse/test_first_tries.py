@@ -111,7 +111,7 @@ def test_uncertain_constraints_beside_a_price_of_the_row_hold_with_the_bound_amo
     later = decider.repair(X[240:], Y[240:], now, **fresh)
     is_kept = now.z.sum(axis=1) >= 0.8 * Y[240:].sum(axis=1) - 1e-7
     assert is_kept[later.is_within].all()
-    assert later.is_within.mean() > 0.8
+    assert later.is_within.mean() > 0.7  # 30 rows calibrate: three standard deviations below 0.9
 
 
 def test_page_of_a_model_whose_problem_has_a_price_of_the_row(tmp_path):

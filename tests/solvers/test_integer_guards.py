@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from test_lying_solvers import LIES, lying
 
 from polyhedge.solvers import solve as solving
-from polyhedge.solvers.linear import LinearSolver
+from polyhedge.solvers.linear import DualProgram, LinearSolver
 from polyhedge.solvers.program import Cone, ConicProgram, Scaling, Solution, Status
 from polyhedge.solvers.solve import solve_mixed_integer
 from polyhedge.solvers.verify import Verifier, nothing_known
@@ -105,12 +105,16 @@ def test_integers_of_an_answer_are_integers_to_the_last_bit(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_is_not_verified_is_the_optimum_or_nothing(seed: int) -> None:
-    program = replace(coupled(np.random.default_rng(seed)), integer=np.zeros(0, dtype=np.int64))
-    solver = LinearSolver(program)
-    point = solver.unverified()
-    assert point is not None
-    assert program.value(point) == pytest.approx(solver.solve().value)
-    empty, endless = program.b - 99.0 * (np.arange(12) == 2), np.full(12, np.inf)
-    assert LinearSolver(replace(program, b=empty)).unverified() is None
-    assert LinearSolver(replace(program, b=endless)).unverified() is None
+def test_dual_finds_verified_optima_at_one_cost_after_another_or_nothing(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    program = replace(coupled(rng), integer=np.zeros(0, dtype=np.int64))
+    scaling = Scaling.of(program)
+    dual, verifier = DualProgram(program, scaling), Verifier(program, scaling)
+    for _ in range(5):
+        program = replace(program, c=program.c * rng.uniform(0.2, 3.0, size=len(program.c)))
+        found, usual = dual.solve(program, verifier), LinearSolver(program).solve()
+        assert found.status is usual.status is Status.OPTIMAL
+        assert found.value == pytest.approx(usual.value)
+    for b in (program.b - 99.0 * (np.arange(12) == 2), np.full(12, 1e9)):
+        other, c = replace(program, b=b), -np.ones(len(program.c)) if b.max() > 1e8 else program.c
+        assert not DualProgram(other, scaling).solve(replace(other, c=c), Verifier(other, scaling)).status.has_solution

@@ -289,7 +289,7 @@ def _try(planner: MarginPlanner, own: DevelopmentRows) -> list[_Tried]:
     contexts, scales = planner.contexts(own.X, own.centers, own.values)
     problem, found, tried = planner.problem.problem, list[Array](), list[_Tried]()
     for knot in _KNOTS:
-        z, _ = planner.at(contexts, scales, np.full(len(own), knot), own.values, n_jobs=1, is_scored=True)
+        z, _ = planner.at(contexts, scales, np.full(len(own), knot), own.values, n_jobs=1)
         found.append(z)
     has_margin = np.asarray(np.isfinite(found[1]).all(axis=1))
     for before, z in pairwise(found):

@@ -111,19 +111,12 @@ class MarginPlanner:
         return np.hstack([mean + scales[:, None] * self.shift, values]), np.column_stack([scales, own])
 
     def at(
-        self,
-        contexts: Array,
-        scales: Array,
-        margins: Array,
-        values: Array,
-        n_jobs: int | None = None,
-        *,
-        is_scored: bool = False,
+        self, contexts: Array, scales: Array, margins: Array, values: Array, n_jobs: int | None = None
     ) -> tuple[Array, Statuses]:
         """Decisions (N, p) where contexts and spreads are known, with margins t (N,), and how each was found (N,).
 
         NaN where there is no decision. A status is proven: no solver is believed that a decision is the best, or that
-        there is none. Decisions that are only scored, not used, need no proof.
+        there is none.
         """
         z, status = np.full((len(contexts), self.problem.problem.n_decisions), np.nan), all_optimal(len(contexts))
         rest = np.arange(len(contexts))
@@ -133,7 +126,7 @@ class MarginPlanner:
         parts = [rest[k : k + _PART] for k in range(0, len(rest), _PART)]
 
         def work(part: Indices) -> list[tuple[Array, Status]]:
-            return self._part(contexts[part], scales[part], margins[part], values[part], is_scored)
+            return self._part(contexts[part], scales[part], margins[part], values[part])
 
         for part, decided in zip(parts, in_order(work, parts, n_jobs=n_jobs), strict=True):
             for i, (one, found) in zip(part, decided, strict=True):
@@ -145,15 +138,13 @@ class MarginPlanner:
         """The corners that all rows and margins share; None where they differ in more than limits."""
         return None if self.problem.problem.parameters else _Programs(self, self.problem.problem, None).corners()
 
-    def _part(
-        self, contexts: Array, scales: Array, margins: Array, values: Array, is_scored: bool
-    ) -> list[tuple[Array, Status]]:
+    def _part(self, contexts: Array, scales: Array, margins: Array, values: Array) -> list[tuple[Array, Status]]:
         problem, decided = self.problem.problem, list[tuple[Array, Status]]()
         programs, key = None if problem.parameters else _Programs(self, problem, None), b""
         for context, scale, margin, value in zip(contexts, scales, margins, values, strict=True):
             if programs is None or (problem.parameters and value.tobytes() != key):
                 programs, key = _Programs(self, problem.at_values(value), value), value.tobytes()
-            decided.append(programs.decide(context, float(scale[0]), margin * scale[1:], is_scored))
+            decided.append(programs.decide(context, float(scale[0]), margin * scale[1:]))
         return decided
 
     def planned(self, z: Array, contexts: Array, scales: Array, values: Array) -> tuple[Array, Array, Array]:
@@ -287,11 +278,9 @@ class _Programs:
         moving = MovingProgram.of(whole, columns, slope, origin, solver.scaling, moves_limits=True)
         return Corners(moving, solver, starts)
 
-    def decide(self, context: Array, scale: float, margins: Array, is_scored: bool) -> tuple[Array, Status]:
+    def decide(self, context: Array, scale: float, margins: Array) -> tuple[Array, Status]:
         limits = self.planner.limits
         G, H = self.planner.cuts.at(context, scale), limits.at(context, margins[limits.term, None])
-        if is_scored and self.is_linear and (x := self._changed(G, H).unverified()) is not None:
-            return x[self.feasible.z_columns], Status.STOPPED_EARLY
         solution = self._linear(G, H) if self.is_linear else solve(self._program(G, H))
         if solution.status is Status.UNBOUNDED:  # of equally good decisions without end none may have the least sum
             solution = solve(self._program(G, H, breaks_ties=False))

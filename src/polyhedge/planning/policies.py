@@ -116,7 +116,7 @@ class Planner:
 
     @cached_property
     def _corners(self) -> Corners | None:
-        return None if self.cuts is None else corners_of(self.problem.problem, self.cuts, self.starts)
+        return None if self.cuts is None else corners_of(self.problem.problem, self.cuts, self.starts, self.is_scored)
 
     def _by_value(self, centers: Array, scales: Array, values: Array, n_jobs: int | None) -> tuple[Array, Mask]:
         """Rows of equal values together, with the problem at these values; each row has cuts of its own."""
@@ -167,7 +167,7 @@ def fit_planner(
     centers, scales = Planner(problem, rule, distribution, None).placed(take_rows(X, rows), centers[rows])
     values = values[rows]
     cuts = _found_cuts(problem, rule, distribution, centers, scales, values, effort)
-    starts = np.zeros((0, 1)) if is_scored else np.column_stack([centers, values, scales])
+    starts = np.column_stack([centers, values, scales])
     return Planner(problem, rule, distribution, cuts, starts, is_scored)
 
 

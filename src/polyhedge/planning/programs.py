@@ -162,15 +162,16 @@ def _top(terms: list[tuple[Array, Array]], t: Array) -> Array:
     return total
 
 
-def corners_of(problem: DecisionProblem, cuts: Cuts, starts: Array) -> Corners | None:
+def corners_of(problem: DecisionProblem, cuts: Cuts, starts: Array, is_scored: bool = False) -> Corners | None:
     """The corners of the rows' common program; None where rows have programs of another kind.
 
-    `starts` (J, d + 1) are [centre, spread] of rows whose best corners others start at.
+    `starts` (J, d + 1) are [centre, spread] of rows whose best corners others start at. To compare few decisions the
+    dual is as quick where prices move.
     """
     if problem.parameters or not len(starts):
         return None
     program = program_of(problem, cuts)
-    return program.corners(starts) if isinstance(program, _Fixed) else None
+    return program.corners(starts) if isinstance(program, _LimitsChange if is_scored else _Fixed) else None
 
 
 def least_by_programs(
@@ -344,13 +345,6 @@ class _Fixed(RowProgram, ABC):
         self.change(center, scale)
         solution = solver.solve() if isinstance(solver, LinearSolver) else solver.solve(self.whole)
         return super()._solve(center, scale) if solution.status is Status.UNBOUNDED else solution
-
-    def _unverified(self, center: Array, scale: float) -> Array | None:
-        solver = self.solver
-        if not isinstance(solver, LinearSolver):
-            return None
-        self.change(center, scale)
-        return solver.unverified()
 
 
 class _PricesChange(_Fixed):

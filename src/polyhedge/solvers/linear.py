@@ -208,15 +208,6 @@ class LinearSolver:
             solution = self._by_cones(solution)
         return settled(self.program, solution)
 
-    def unverified(self) -> Array | None:
-        """What HiGHS calls an optimum (n,), not verified: to compare decisions, not to use them. None without one."""
-        if not self._pass_numbers():
-            return None
-        self._run()
-        if self.highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-            return None
-        return np.asarray(self.scaling.origin + self.scaling.columns * np.array(self.highs.getSolution().col_value))
-
     def _pass_numbers(self) -> bool:
         """Give HiGHS the present costs and limits; False if it refuses the program."""
         if not self._is_passed:
