@@ -130,22 +130,22 @@ def test_no_module_is_longer_than_a_reader_keeps_in_mind() -> None:
 
 BUDGETS = {
     "": 3783,  # 2900 is the aim
-    "data": 870,  # 900 is the aim
-    "predictors": 1591,  # 1000 is the aim
+    "data": 868,  # 900 is the aim
+    "predictors": 1593,  # 1000 is the aim
     "problems": 4750,  # 3900 is the aim
-    "sets": 1120,
+    "sets": 1116,
     "robust": 3461,  # 3500 is the aim
-    "learners": 3855,
-    "planning": 4107,  # 3000 is the aim
-    "regions": 1040,  # 900 is the aim
+    "learners": 3852,
+    "planning": 4202,  # 3000 is the aim
+    "regions": 1036,  # 900 is the aim
     "calibration": 1853,  # 1900 is the aim
     "monitoring": 1362,
-    "io": 1439,  # 1500 is the aim
-    "plots": 1055,  # 1000 is the aim
-    "app": 3760,  # 3800 is the aim
-    "distributed": 545,  # 600 is the aim
-    "integrations": 130,
-    "solvers": 1975,
+    "io": 1437,  # 1500 is the aim
+    "plots": 1050,  # 1000 is the aim
+    "app": 3755,  # 3800 is the aim
+    "distributed": 541,  # 600 is the aim
+    "integrations": 122,
+    "solvers": 1970,
     "_support": 1136,  # 900 is the aim
 }
 """Lines of each package, "" being the modules at the top level: new code finds its room, or makes room."""
