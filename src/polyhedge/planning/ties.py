@@ -35,6 +35,7 @@ from polyhedge.problems.feasible_set import quadratic_cost
 from polyhedge.regions.learned_set import SetRegions
 from polyhedge.robust import Adversary, Counterpart
 from polyhedge.robust.routes import brought_back
+from polyhedge.robust.support import SupportCertificate, form_at, maximise
 from polyhedge.robust.threads import in_order
 from polyhedge.sets import Shape
 from polyhedge.solvers.program import Cone, ConicProgram, SolverError
@@ -145,19 +146,29 @@ class LeastMean:
         nowhere, evenly = np.zeros((len(z), self._cost.points.shape[1])), np.ones(len(z))
         return distinct_cuts(Cuts.joined([cuts for _, cuts in self._cost.cuts(z, nowhere, evenly, Risk())]))
 
+    def _shared(self, shape: Shape, radius: float) -> Counterpart | SupportCertificate | None:
+        """What rows with this set share: its reach in fixed directions, or the robust counterpart.
+
+        None where parameters change the problem from row to row, or a known support cuts each set another way.
+        """
+        if self.problem.parameters:
+            return None
+        if not _is_plain(self.problem):
+            return Counterpart(self.problem, shape, radius)
+        is_cut = len(self.problem.support_rows[1]) > 0
+        return None if is_cut else maximise(shape.conic_form(radius), self.problem.structure.pieces.q)
+
     def _by_programs(self, tied: _Tied, worst: Array) -> tuple[Array, Array]:
         """One program for each row. A decision that replaces another brings its own worst outcome."""
         placed, z = tied.placed, tied.z.copy()
         sizes, which = np.unique(np.column_stack([tied.radii, placed.scales]), axis=0, return_inverse=True)
         which = which.ravel()
         shapes = [(placed.shape.scaled(float(scale)), float(radius)) for radius, scale in sizes]
-        # Parameters change the problem from row to row, and nothing is shared.
-        shared = None if self.problem.parameters else [Counterpart(self.problem, *one) for one in shapes]
+        shared = [self._shared(*one) for one in shapes]
 
         def work(i: int) -> tuple[Array, Array] | None:
-            counterpart = None if shared is None else shared[int(which[i])]
             try:
-                return _Row(self, tied.take(np.array([i])), *shapes[int(which[i])], counterpart).least()
+                return _Row(self, tied.take(np.array([i])), *shapes[int(which[i])], shared[int(which[i])]).least()
             except SolverError:  # the first decision is as good in the worst case
                 return None
 
@@ -192,12 +203,16 @@ class _Row:
     """The second stage of one row."""
 
     def __init__(
-        self, ties: LeastMean, own: _Tied, shape: Shape, radius: float, counterpart: Counterpart | None
+        self, ties: LeastMean, own: _Tied, shape: Shape, radius: float, shared: Counterpart | SupportCertificate | None
     ) -> None:
         self.ties, self.own, self.shape, self.radius = ties, own, shape, radius
         self.contexts, values = _contexts(own.placed)
         self.problem = ties.problem.at_values(values[0]) if ties.problem.parameters else ties.problem
-        self.counterpart = Counterpart(self.problem, shape, radius) if counterpart is None else counterpart
+        self.center = own.placed.centers[0]
+        if shared is None and _is_plain(self.problem):
+            form = form_at(shape, radius, self.center, self.problem.support_rows)
+            shared = maximise(form, self.problem.structure.pieces.q)
+        self.known = Counterpart(self.problem, shape, radius) if shared is None else shared
         structure, scales = self.problem.structure, own.placed.scales
         if structure.has_pieces and structure.pieces.directions_are_fixed:
             self.deviation = float(scales[0]) * ties._widest(structure.pieces.q)
@@ -227,13 +242,32 @@ class _Row:
         missed = len(cuts.terms) * _MISSED * self.deviation
         if not is_other or after > before + missed + ROUNDING * abs(before):
             return None
-        worst = Adversary(self.problem, self.shape, self.radius, self.own.placed.centers[0]).worst_case(z[0])
-        keeps_bound = worst.value <= self.own.bound[0] + _allowed(self.deviation, self.own.bound[0])
-        return (z[0], worst.outcome) if keeps_bound else None
+        value, outcome = self._worst_case(z)
+        keeps_bound = value <= self.own.bound[0] + _allowed(self.deviation, self.own.bound[0])
+        return (z[0], outcome) if keeps_bound else None
+
+    def _worst_case(self, z: Array) -> tuple[float, Array]:
+        """The worst cost of a decision (1, p), and its outcome."""
+        if isinstance(self.known, Counterpart):
+            worst = Adversary(self.problem, self.shape, self.radius, self.center).worst_case(z[0])
+            return worst.value, worst.outcome
+        totals = self.known.values + self.problem.structure.pieces.values(z, self.center[None])[0]
+        outcome = self.center + self.known.points[int(totals.argmax())]
+        return float(self.problem.evaluate(z, outcome[None])[0]), outcome
 
     def _face(self) -> ConicProgram | None:
         """The robust program with the bound as a limit, and g_0, the cost without the outcome, as its objective."""
-        at, base = self.counterpart.parametric.at(self.own.placed.centers[0]), self.problem.feasible.program
+        base = self.problem.feasible.program
+        if not isinstance(self.known, Counterpart):
+            pieces = self.problem.structure.pieces
+            rows = np.tile(base.c, (len(pieces), 1))
+            rows[:, self.problem.feasible.z_columns] += pieces.p
+            allowed = 0.5 * _allowed(self.deviation, self.own.bound[0])
+            level = self.own.bound[0] + allowed - base.offset - pieces.c - pieces.q @ self.center - self.known.values
+            whole = sp.csr_array(sp.vstack([base.A, sp.csr_array(rows)]))
+            cones = (*base.cones, Cone("nonneg", len(pieces)))
+            return replace(base, A=whole, b=np.concatenate([base.b, level]), cones=cones, offset=0.0)
+        at = self.known.parametric.at(self.center)
         alone = np.zeros(len(at.c))
         alone[: len(base.c)] = base.c
         limits, level = [sp.csr_array(at.c[None])], float(self.own.bound[0]) - at.offset
@@ -254,6 +288,12 @@ class _Row:
             cones=(*at.cones, Cone("zero", len(known)), Cone("nonneg", 1)),
             integer=at.integer,
         )
+
+
+def _is_plain(problem: DecisionProblem) -> bool:
+    """Whether worst cases are limits of the decision alone: no decision turns a direction, and g_0 is linear."""
+    structure = problem.structure
+    return structure.has_pieces and structure.pieces.directions_are_fixed and problem.feasible.program.P is None
 
 
 def _allowed(deviation: Any, bound: Any) -> Any:
