@@ -79,20 +79,22 @@ class LinearSolver:
             "mip_feasibility_tolerance": SOLVER,
             "primal_feasibility_tolerance": SOLVER,
             "dual_feasibility_tolerance": SOLVER,
-            # HiGHS 1.15 may lose the optimum when a search restarts at its root; a small program gains nothing by it.
+            # HiGHS 1.15 may lose the optimum when a search restarts at its root; a small program gains nothing by it,
+            # and the feasibility jump takes 6 ms where the whole search takes less than 1.
             "mip_allow_restart": len(program.c) > 2_000,
+            "mip_heuristic_run_feasibility_jump": len(program.c) > 200,
             "presolve": "choose" if presolve else "off",
         } | dict(solver_in_force().highs)
         self.time_limit = seconds_allowed(time_limit)
         if max_nodes is not None:
             self.options["mip_max_nodes"] = min(max_nodes, 2**31 - 1)
-        self._pass_program()
-
-    def _pass_program(self, basis: highspy.HighsBasis | None = None) -> None:
-        """Give a new HiGHS all numbers and a basis; what it refuses is cleared, because half of it would stay."""
         self.highs = highspy.Highs()
         for option, value in self.options.items():
             self.highs.setOptionValue(option, value)
+        self._pass_program()
+
+    def _pass_program(self, basis: highspy.HighsBasis | None = None) -> None:
+        """Give HiGHS all numbers and a basis; what it refuses is cleared, because half of it would stay."""
         self._is_passed = self.highs.passModel(self._model()) != highspy.HighsStatus.kError
         if not self._is_passed:
             self.highs.clearModel()
@@ -115,6 +117,18 @@ class LinearSolver:
         self.rows = np.flatnonzero(~self.is_bound)
         self.row_position = np.full(A.shape[0], -1, dtype=np.int64)
         self.row_position[self.rows] = np.arange(len(self.rows))
+        # What stays the same of the model, the entries in its rows, and the units of each.
+        self.lp, matrix = highspy.HighsLp(), self.program.A
+        self.entries = np.flatnonzero(np.repeat(~self.is_bound, entries))
+        self.units = (np.repeat(self.scaling.rows, entries) * self.scaling.columns[matrix.indices])[self.entries]
+        self.lp.num_col_, self.lp.num_row_ = len(self.program.c), len(self.rows)
+        self.lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+        self.lp.a_matrix_.start_ = np.append(0, np.cumsum(entries[self.rows]))
+        self.lp.a_matrix_.index_ = matrix.indices[self.entries]
+        if len(self.program.integer):
+            kinds = np.full(len(self.program.c), highspy.HighsVarType.kContinuous)
+            kinds[self.program.integer] = highspy.HighsVarType.kInteger
+            self.lp.integrality_ = list(kinds)
 
     def _bounds(self, b: Array) -> tuple[Array, Array]:
         n = len(self.program.c)
@@ -135,25 +149,14 @@ class LinearSolver:
         return lower, upper
 
     def _model(self) -> highspy.HighsLp:
-        program = self.program
-        A = scaled(program.A, self.scaling.rows, self.scaling.columns)
-        if len(self.rows) < A.shape[0]:
-            A = sp.csr_array(A[self.rows])
-        limits = self.verifier.limits(program.b)
+        limits = self.verifier.limits(self.program.b)
         b = limits[self.rows]
-        lp = highspy.HighsLp()
-        lp.num_col_, lp.num_row_ = len(program.c), len(self.rows)
-        lp.col_cost_ = self._costs()
-        lp.col_lower_, lp.col_upper_ = self._bounds(limits)
-        lp.row_upper_ = b
-        lp.row_lower_ = np.where(self.is_equation[self.rows], b, -highspy.kHighsInf)
-        lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-        lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = A.indptr, A.indices, A.data
-        if len(program.integer):
-            kinds = np.full(len(program.c), highspy.HighsVarType.kContinuous)
-            kinds[program.integer] = highspy.HighsVarType.kInteger
-            lp.integrality_ = list(kinds)
-        return lp
+        self.lp.col_cost_ = self._costs()
+        self.lp.col_lower_, self.lp.col_upper_ = self._bounds(limits)
+        self.lp.row_upper_ = b
+        self.lp.row_lower_ = np.where(self.is_equation[self.rows], b, -highspy.kHighsInf)
+        self.lp.a_matrix_.value_ = self.program.A.data[self.entries] * self.units
+        return self.lp
 
     def _costs(self) -> Array:
         """The scaled costs, in units of the largest of them."""
@@ -232,6 +235,17 @@ class LinearSolver:
         """Solve for integers without presolve, where the answer of `solve` contradicts what is known."""
         self.highs.clearSolver()
         return self._read(self._without_presolve())
+
+    def completed(self, columns: Indices, values: Array) -> Array:
+        """A best point with these values of columns whose unit is 1 and origin 0, not verified, or NaN."""
+        lower, upper = self._bounds(self.verifier.limits(self.program.b))
+        places = columns.astype(np.int32)
+        self.highs.changeColsBounds(len(places), places, values, values)
+        self.highs.run()
+        is_known = self.highs.getModelStatus() == highspy.HighsModelStatus.kOptimal
+        x = np.array(self.highs.getSolution().col_value) if is_known else np.full(len(lower), np.nan)
+        self.highs.changeColsBounds(len(places), places, lower[columns], upper[columns])
+        return np.asarray(self.scaling.origin + self.scaling.columns * x)
 
     def active_rows(self) -> Mask | None:
         """The rows that define the last basic solution; None where no basis or a free column says otherwise."""
