@@ -13,7 +13,7 @@ from test_lying_solvers import LIES, lying
 from polyhedge.solvers import solve as solving
 from polyhedge.solvers.linear import DualProgram, LinearSolver
 from polyhedge.solvers.program import Cone, ConicProgram, Scaling, Solution, Status
-from polyhedge.solvers.solve import solve_mixed_integer
+from polyhedge.solvers.solve import IntegerSolver, solve, solve_mixed_integer
 from polyhedge.solvers.verify import Verifier, nothing_known
 
 
@@ -60,6 +60,57 @@ def test_a_search_that_contradicts_a_known_point_is_made_again(monkeypatch: pyte
     assert found.status is not Status.OPTIMAL
     assert "contradicts" in found.detail
     assert found.value - found.gap <= expected.value + 1e-9
+
+
+def crews(rng: np.random.Generator, entries: np.ndarray) -> ConicProgram:
+    """Three kinds of crews, whole, at most 9 each, and paid hours of another; two shifts with moving needs."""
+    A = np.vstack([np.column_stack([-np.array([[1.0, 1.0, 0.0], [1.0, 0.0, 1.0]]), entries]), np.eye(4), -np.eye(4)])
+    b = np.concatenate([-rng.uniform(0.0, 9.0, 2), np.full(4, 9.0), np.zeros(4)])
+    return ConicProgram(rng.uniform(1, 4, 4), sp.csr_array(A), b, (Cone("nonneg", 10),), integer=np.arange(3))
+
+
+def test_a_program_that_is_kept_while_its_numbers_change_has_the_optimum_of_each() -> None:
+    rng = np.random.default_rng(0)
+    first = crews(rng, np.full(2, -1.0))
+    kept, entries = IntegerSolver(first, np.arange(2)), np.flatnonzero(first.A.indices == 3)[:2]
+    for _ in range(40):
+        program = crews(rng, -rng.uniform(0.1, 2.0, 2))
+        kept.program.b[:], kept.program.c[:] = program.b, program.c
+        kept.change_entries(entries, program.A.data[entries])
+        found, anew = kept.solve(), solve(program)
+        assert found.status is anew.status is Status.OPTIMAL
+        assert found.value == pytest.approx(anew.value, abs=1e-8)
+        assert np.array_equal(found.x[:3], np.round(found.x[:3]))
+    kept.program.b[:2] = -100.0
+    assert kept.solve().status is Status.INFEASIBLE
+
+
+def test_a_linear_program_that_is_kept_answers_as_one_that_is_set_up_anew() -> None:
+    rng = np.random.default_rng(0)
+    programs = [replace(crews(rng, -rng.uniform(0.1, 2.0, 2)), integer=np.zeros(0, dtype=np.int64)) for _ in range(20)]
+    first, rows = programs[0], np.arange(2)
+    kept, entries = LinearSolver(first, varying_rows=rows), np.flatnonzero(first.A.indices == 3)[:2]
+    for program in programs:
+        anew = LinearSolver(first, varying_rows=rows)
+        for solver in (kept, anew):
+            solver.program.c[:] = program.c
+            solver.change_rhs(rows, program.b[rows])
+            solver.change_entries(entries, program.A.data[entries])
+        assert np.array_equal(kept.solve_cold().x, anew.solve_cold().x)
+
+
+@pytest.mark.parametrize("lie", [wrong, infeasible])
+def test_a_program_that_is_kept_believes_no_search_against_its_relaxation(
+    monkeypatch: pytest.MonkeyPatch, lie: Any
+) -> None:
+    expected, honest = solve(filling()), LinearSolver.solve
+    monkeypatch.setattr(LinearSolver, "solve", lambda self: (lie if len(self.program.integer) else honest)(self))
+    found = IntegerSolver(filling(), np.arange(1)).solve()
+    assert (found.status, found.value) == (Status.OPTIMAL, expected.value)
+
+
+def test_small_searches_leave_out_the_feasibility_jump() -> None:
+    assert not LinearSolver(filling()).highs.getOptionValue("mip_heuristic_run_feasibility_jump")[1]
 
 
 @pytest.mark.parametrize("curved", [False, True], ids=["linear", "squares"])

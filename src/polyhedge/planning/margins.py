@@ -27,7 +27,7 @@ from polyhedge.data.splits import evenly_chosen
 from polyhedge.decisions import all_optimal
 from polyhedge.planning.corners import Corners, MovingProgram
 from polyhedge.planning.costs import PlanningProblem
-from polyhedge.planning.programs import with_cuts
+from polyhedge.planning.programs import solver_of, with_cuts
 from polyhedge.planning.residual_distributions import (
     MOST_POINTS,
     DevelopmentRows,
@@ -44,7 +44,7 @@ from polyhedge.robust import decide_knowing
 from polyhedge.robust.threads import in_order
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status
-from polyhedge.solvers.solve import solve
+from polyhedge.solvers.solve import IntegerSolver, solve
 
 Statuses = NDArray[np.object_]
 _PART = 128
@@ -253,8 +253,8 @@ class _Programs:
         if values is not None:
             self.reference[len(self.reference) - len(values) :] = values
         program = self.feasible.program
-        self.is_linear = program.is_linear and not len(program.integer)
-        self.solver: LinearSolver | None = None
+        self.is_linear = program.is_linear
+        self.solver: LinearSolver | IntegerSolver | None = None
 
     def corners(self) -> Corners | None:
         """The corners of the program at [context, spread, margins of the constraints]; None if not only limits move."""
@@ -264,7 +264,7 @@ class _Programs:
         starts = np.array([[*self.reference, 1.0, *([margin] * n_limits)] for margin in _MARGINS])
         G, H = cuts.at(self.reference, 1.0), limits.at(self.reference, _MARGINS[0])
         solver = self._changed(G, H)
-        if len(self.entries):
+        if len(self.entries) or isinstance(solver, IntegerSolver):
             return None
         slope, b = np.zeros((len(solver.program.b), starts.shape[1])), solver.program.b.copy()
         of_cuts, of_limits = np.split(self.rows, [len(cuts)])
@@ -296,13 +296,13 @@ class _Programs:
         solver = self._changed(G, H)
         return solver.solve_cold() if len(self.entries) else solver.solve()
 
-    def _changed(self, G: Array, H: Array) -> LinearSolver:
+    def _changed(self, G: Array, H: Array) -> LinearSolver | IntegerSolver:
         """The solver with the numbers of a row."""
         if self.solver is None:
             self._set_up()
         assert self.solver is not None
         changed = np.vstack([G, H])
-        self.solver.change_rhs(self.rows, -changed[:, 0])
+        self.solver.program.b[self.rows] = -changed[:, 0]
         self.solver.change_entries(self.entries, changed[:, 1:][self.moving])
         return self.solver
 
@@ -318,7 +318,7 @@ class _Programs:
         A = _with_room(program.A, *at)
         places = sp.csr_array((np.arange(1, A.nnz + 1), A.indices, A.indptr), shape=A.shape)
         self.entries = np.asarray(places[at]).ravel() - 1 if len(at[0]) else np.zeros(0, dtype=np.int64)
-        self.solver = LinearSolver(replace(program, A=A), varying_rows=self.rows)
+        self.solver = solver_of(replace(program, A=A), self.rows)
 
 
 def _with_room(A: sp.csr_array, rows: Indices, columns: Indices) -> sp.csr_array:

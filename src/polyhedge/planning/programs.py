@@ -15,6 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,7 +29,7 @@ from polyhedge.robust.threads import in_order
 from polyhedge.solvers.conic import ConicSolver
 from polyhedge.solvers.linear import DualProgram, LinearSolver
 from polyhedge.solvers.program import Cone, ConicProgram, Scaling, Solution, Status, row_kinds
-from polyhedge.solvers.solve import solve
+from polyhedge.solvers.solve import IntegerSolver, solve
 from polyhedge.solvers.verify import Verifier
 
 _PART = 256
@@ -251,7 +252,8 @@ def _condensed(problem: DecisionProblem) -> tuple[ConicProgram, Indices]:
 
 def program_of(problem: DecisionProblem, cuts: Cuts) -> RowProgram:
     """What solves one row after the other: the fastest that the cuts allow."""
-    if len(problem.feasible.program.integer):
+    program = problem.feasible.program
+    if len(program.integer) and not program.is_linear:
         return RowProgram(problem, cuts)
     if _is_one_piece(cuts):
         return _PricesChange(problem, cuts)
@@ -295,23 +297,32 @@ class RowProgram:
 class _EntriesChange(RowProgram):
     """A convex program that is set up at the first row; later rows change its numbers, as long as no entry vanishes."""
 
-    solver: LinearSolver | ConicSolver | None = None
+    solver: LinearSolver | ConicSolver | IntegerSolver | None = None
 
     def _solve(self, center: Array, scale: float) -> Solution:
         G = self.cuts.at(center, scale)
         whole = with_cuts(self.program, self.columns, G[:, 1:], G[:, 0], self.cuts.term)
         if self.solver is None:
             self.indices = whole.A.indices
-            self.solver = LinearSolver(whole, presolve=False) if whole.is_linear else ConicSolver(whole)
+            self.solver = solver_of(whole, np.zeros(0, dtype=np.int64))
         if not np.array_equal(whole.A.indices, self.indices):
             return super()._solve(center, scale)
-        if isinstance(self.solver, LinearSolver):
+        if isinstance(self.solver, ConicSolver):
+            solution = self.solver.solve(whole)
+        else:
             self.solver.program.c[:], self.solver.program.b[:] = whole.c, whole.b
             self.solver.change_entries(np.arange(whole.A.nnz), whole.A.data)
             solution = self.solver.solve_cold()
-        else:
-            solution = self.solver.solve(whole)
         return super()._solve(center, scale) if solution.status is Status.UNBOUNDED else solution
+
+
+def solver_of(program: ConicProgram, rows: Indices, scaling: Scaling | None = None) -> Any:
+    """A program of which the limits of these rows move, set up for its kind."""
+    if not program.is_linear:
+        return ConicSolver(program, scaling=scaling)
+    if len(program.integer):
+        return IntegerSolver(program, rows)
+    return LinearSolver(program, varying_rows=rows, scaling=scaling, presolve=False)
 
 
 class _Fixed(RowProgram, ABC):
@@ -324,12 +335,10 @@ class _Fixed(RowProgram, ABC):
         self.prices, self.cut_rows = self.whole.c.copy(), np.arange(len(self.whole.b) - len(cuts), len(self.whole.b))
 
     @cached_property
-    def solver(self) -> LinearSolver | ConicSolver:
+    def solver(self) -> LinearSolver | ConicSolver | IntegerSolver:
         """The program as it was set up; a linear one takes the place of `whole`."""
-        if not self.whole.is_linear:
-            return ConicSolver(self.whole, scaling=self.scaling)
-        solver = LinearSolver(self.whole, varying_rows=self.cut_rows, scaling=self.scaling, presolve=False)
-        self.whole = solver.program
+        solver = solver_of(self.whole, self.cut_rows, self.scaling)
+        self.whole = self.whole if isinstance(solver, ConicSolver) else solver.program
         return solver
 
     @abstractmethod
@@ -343,7 +352,7 @@ class _Fixed(RowProgram, ABC):
     def _solve(self, center: Array, scale: float) -> Solution:
         solver = self.solver
         self.change(center, scale)
-        solution = solver.solve() if isinstance(solver, LinearSolver) else solver.solve(self.whole)
+        solution = solver.solve(self.whole) if isinstance(solver, ConicSolver) else solver.solve()
         return super()._solve(center, scale) if solution.status is Status.UNBOUNDED else solution
 
 
@@ -353,6 +362,7 @@ class _PricesChange(_Fixed):
     def __init__(self, problem: DecisionProblem, cuts: Cuts) -> None:
         super().__init__(problem, cuts, cuts.B[:, 1:], cuts.B[:, 0])
         self.level = np.array([len(self.prices) - 1])
+        self.has_dual = self.whole.is_linear and not len(self.whole.integer)
         is_equation = row_kinds(self.whole.cones) == "zero"
         self.units = self.scaling.columns
         self.equations = self.scaling.rows[is_equation, None] * self.whole.A[is_equation].toarray() * self.units
@@ -369,7 +379,7 @@ class _PricesChange(_Fixed):
         return Verifier(self.whole, self.scaling)
 
     def _solve(self, center: Array, scale: float) -> Solution:
-        if self.whole.is_linear:
+        if self.has_dual:
             self.change(center, scale)
             solution = self.dual.solve(self.whole, self.verifier)
             if solution.status is Status.OPTIMAL:
@@ -378,7 +388,7 @@ class _PricesChange(_Fixed):
 
     def grown(self, cuts: Cuts) -> RowProgram:
         """The same program, with the further cuts in its dual; another where a first cut hid that pieces differ."""
-        if not (self.whole.is_linear and _is_one_piece(cuts)):
+        if not (self.has_dual and _is_one_piece(cuts)):
             return super().grown(cuts)
         new = cuts.take(np.arange(len(self.cuts), len(cuts)))
         rows = np.zeros((len(new), len(self.prices)))
@@ -388,7 +398,7 @@ class _PricesChange(_Fixed):
         return self
 
     def _unverified(self, center: Array, scale: float) -> Array | None:
-        if not self.whole.is_linear:
+        if not self.has_dual:
             return None
         self.change(center, scale)
         return self.dual.point(self.whole.c)

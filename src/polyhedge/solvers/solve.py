@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from polyhedge._support.tolerances import OPTIMAL, ROUNDING, SOLVER, TIE
-from polyhedge._support.validation import Array
+from polyhedge._support.validation import Array, Indices
 from polyhedge.solvers.conic import solve_conic
 from polyhedge.solvers.linear import LinearSolver
 from polyhedge.solvers.options import seconds_allowed, solver_in_force
@@ -142,7 +142,10 @@ def solve_mixed_integer(
     plain = Scaling.of(program)
     scaling = scaling_around(plain, program, continuous)
     if program.is_linear:
-        bound = _RelaxationBound(program, plain, scaling, continuous)
+        point = continuous
+        if continuous.status is Status.OPTIMAL:
+            point = with_fixed_integers(program, continuous.x, scaling)
+        bound = _RelaxationBound(program, plain, scaling, continuous, point)
         return bound.optimum or bound.checked(
             LinearSolver(program, time_limit=time_limit, max_nodes=max_nodes, scaling=each) for each in (scaling, plain)
         )
@@ -176,12 +179,13 @@ def at_stake(program: ConicProgram, x: Array, plain: Scaling) -> float:
 class _RelaxationBound:
     """What the relaxation of a linear program gives: a lower bound, and perhaps a point with integers."""
 
-    def __init__(self, program: ConicProgram, plain: Scaling, scaling: Scaling, continuous: Solution) -> None:
-        self.program, self.plain, self.scaling = program, plain, scaling
+    def __init__(
+        self, program: ConicProgram, plain: Scaling, scaling: Scaling, continuous: Solution, point: Solution
+    ) -> None:
+        self.program, self.plain, self.scaling, self.point = program, plain, scaling, point
         is_proven = continuous.status is Status.OPTIMAL
         self.lower = continuous.value - continuous.gap if is_proven else -np.inf
-        self.point = with_fixed_integers(program, continuous.x, scaling) if is_proven else continuous
-        self.size = at_stake(program, self.point.x, plain) if self.point.status.has_solution and is_proven else np.nan
+        self.size = at_stake(program, point.x, plain) if point.status.has_solution and is_proven else np.nan
         self.value = self.point.value if self.size >= 0 else np.inf
 
     @property
@@ -195,20 +199,67 @@ class _RelaxationBound:
         )
         return point if point.status is Status.OPTIMAL else None
 
+    def seen(self, answer: Solution) -> tuple[Solution, bool]:
+        """An answer, optimal only if the gap is small against its own costs too, and whether the point allows it."""
+        if answer.status is Status.OPTIMAL:
+            own = max(at_stake(self.program, answer.x, self.plain), abs(answer.value - self.program.offset))
+            size = min(answer.size, own)
+            answer = replace(answer, size=size, status=status_at(answer.gap, size))
+        return answer, not _contradicts(answer, self.value, max(self.size, abs(self.value - self.program.offset)))
+
     def checked(self, solvers: Iterable[LinearSolver]) -> Solution:
         """The first answer that does not contradict the point; where all do, the point with what is proven of it."""
         for solver in solvers:
             for search in (solver.solve, solver.solve_otherwise):
-                answer = search()
-                if answer.status is Status.OPTIMAL:  # only if the gap is small against the answer's own costs too
-                    own = max(at_stake(self.program, answer.x, self.plain), abs(answer.value - self.program.offset))
-                    size = min(answer.size, own)
-                    answer = replace(answer, size=size, status=status_at(answer.gap, size))
-                if not _contradicts(answer, self.value, max(self.size, abs(self.value - self.program.offset))):
+                answer, is_credible = self.seen(search())
+                if is_credible:
                     return answer
         gap = self.value - self.lower
         point = Verifier(self.program, self.scaling).verify_integer(self.program, self.point.x, gap, self.size)
         return replace(point, detail="the search contradicts a point that is known")
+
+
+class IntegerSolver:
+    """A mixed-integer linear program whose numbers change: `program` has those of now, `varying_rows` may move.
+
+    HiGHS keeps it and its relaxation in the units of the first numbers. What is not proven there is solved anew.
+    """
+
+    def __init__(self, program: ConicProgram, varying_rows: Indices) -> None:
+        plain = Scaling.of(program)
+        self.search = LinearSolver(program, varying_rows=varying_rows, scaling=plain)
+        self.program = self.search.program
+        bare = replace(self.program, integer=np.zeros(0, dtype=np.int64))
+        self.relaxation = LinearSolver(bare, varying_rows=varying_rows, scaling=plain, presolve=False)
+        self.relaxation.program = replace(bare, c=self.program.c, A=self.program.A, b=self.program.b)
+
+    def change_entries(self, entries: Indices, values: Array) -> None:
+        """Set stored entries of the matrix, by their places in it."""
+        self.relaxation.change_entries(entries, values)
+        self.search.change_entries(entries, values)
+
+    def solve(self) -> Solution:
+        """Solve as if it were the first time: the answer depends on the present numbers and the first units alone."""
+        return self._quickly() or solve(self.program)
+
+    solve_cold = solve
+
+    def _quickly(self) -> Solution | None:
+        """The verified optimum, if the search is not contradicted by the relaxation and by its rounded integers."""
+        if solver_in_force().backend != "auto":
+            return None
+        program, scaling = self.program, self.search.scaling
+        continuous = self.relaxation.solve_cold()
+        if continuous.status is not Status.OPTIMAL:
+            return None
+        x = self.relaxation.completed(program.integer, np.round(continuous.x[program.integer]))
+        size = at_stake(program, x, scaling)
+        point = self.search.verifier.verify_integer(program, x, 0.0, size)
+        bound = _RelaxationBound(program, scaling, scaling, continuous, point)
+        if (rounded := bound.optimum) is not None:
+            return rounded
+        answer, is_credible = bound.seen(self.search.solve_cold())
+        return answer if is_credible and answer.status is Status.OPTIMAL else None
 
 
 def check_cones(program: ConicProgram) -> None:
