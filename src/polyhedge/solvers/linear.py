@@ -215,8 +215,7 @@ class LinearSolver:
         """Give HiGHS the present costs and limits; False if it refuses the program."""
         if not self._is_passed:
             self._pass_program(self.highs.getBasis())
-        if not self._is_passed:
-            return False
+            return self._is_passed
         n = len(self.program.c)
         self.highs.changeColsCost(n, np.arange(n, dtype=np.int32), self._costs())
         if len(self.varying):
