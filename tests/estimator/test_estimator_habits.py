@@ -144,6 +144,30 @@ def test_progress_is_logged_and_handed_to_a_callable(caplog):
     assert seen[-1] == (len(X), len(X))
 
 
+def whole(**limits):
+    order = cp.Variable(2, integer=True)
+    cost = (lambda z, u: cp.sum(z)) if limits else lambda z, u: cp.sum(z) + 3 * cp.sum(cp.pos(u - z))
+    rows = [order >= 0, order <= 20, np.array([[1, 2], [2, 1]]) @ order <= 50]
+    return ph.DecisionProblem(decision=order, cost=cost, constraints=rows, n_outcomes=2, **limits)
+
+
+@pytest.mark.parametrize(
+    ("problem", "stages"),
+    [
+        (whole(), {"comparing policies", "deciding rows"}),
+        (whole(uncertain_constraints=lambda z, u: [z >= u]), {"comparing policies", "calibrating"}),
+    ],
+    ids=["cost", "constraints"],
+)
+def test_a_fit_that_solves_a_program_for_every_row_tells_how_far_it_is(problem, stages, caplog):
+    with caplog.at_level(logging.INFO, logger="polyhedge"):
+        ph.RobustDecider(problem, alpha=0.2, random_state=0).fit(X, 3 + Y)
+    told = [(record.doing, record.done, record.total) for record in caplog.records if hasattr(record, "doing")]
+    assert stages <= {doing for doing, _, _ in told}
+    assert all(0 <= done <= total for _, done, total in told)
+    assert sum(doing in stages for doing, _, _ in told) >= 8
+
+
 def test_one_fit_serves_several_levels_as_far_as_the_calibration_rows_allow(tmp_path):
     robust = decider(alpha=0.2).fit(X, Y)
     strict = robust.at(alpha=0.05)

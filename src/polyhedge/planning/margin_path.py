@@ -9,6 +9,7 @@ cross-fitting: the bound that calibration would give, weighed with the mean cost
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -16,6 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from polyhedge._support.progress import tell
 from polyhedge._support.stored import stored
 from polyhedge._support.tolerances import SELECTION_TIE
 from polyhedge._support.validation import Array, Indices, Mask
@@ -56,6 +58,7 @@ _SCORED_ROWS = 60
 """Rows of a fold that are scored: each of them needs a program for every knot."""
 _ROUNDING = 1e-10
 """What costs may be off by, as a share of the terms that they are sums of: a cost that is certain must be within v."""
+_LOG = logging.getLogger(__name__)
 _UNKNOWN = "not solved yet"
 _DETAILS = {
     Status.STOPPED_EARLY: "A solver could not prove that no decision is better by the policy, or more cautious",
@@ -243,18 +246,16 @@ def fit_path(
     folds = [(own[evenly_chosen(len(own), most)], rest) for own, rest in scored.folds()]
     names = ("scaled",) if seen.is_costly else helpful_distributions(scored, seed)
 
-    def planner_of(job: tuple[str, int]) -> MarginPlanner:
-        name, k = job
-        return _planner(seen, name, scored.take(folds[k][1]), level, seed)
+    def tried(job: tuple[str, int]) -> list[_Tried]:
+        name, (own, rest) = job[0], folds[job[1]]
+        return _try(_planner(seen, name, scored.take(rest), level, seed), scored.take(own))
 
-    jobs = [(name, k) for name in names for k in range(len(folds))]
-    planners = dict(zip(jobs, in_order(planner_of, jobs), strict=True))
-    owns = [scored.take(own) for own, _ in folds]
-
-    def tried(name: str) -> list[_Tried]:
-        return _joined(name, list(in_order(lambda k: _try(planners[name, k], owns[k]), range(len(folds)))))
-
-    entries = [one for name in names for one in tried(name)]
+    jobs, parts = [(name, k) for name in names for k in range(len(folds))], list[list[_Tried]]()
+    for one in in_order(tried, jobs):
+        parts.append(one)
+        tell(_LOG, "comparing policies", len(parts), len(jobs))
+    of_names = [parts[k : k + len(folds)] for k in range(0, len(parts), len(folds))]
+    entries = [one for name, own in zip(names, of_names, strict=True) for one in _joined(name, own)]
     if not any(one.has_margin.any() or np.isfinite(one.bound(alpha)) for one in entries):
         raise NoSolutionError(
             "No decision keeps the uncertain constraints with a margin for outcomes off the prediction, at any of "

@@ -12,6 +12,7 @@ all rows are solved together by bisection.
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from functools import cached_property
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from polyhedge._support.progress import tell
 from polyhedge._support.tolerances import ROUNDING, TIE
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.planning.corners import Corners, MovingProgram
@@ -32,8 +34,9 @@ from polyhedge.solvers.program import Cone, ConicProgram, Scaling, Solution, Sta
 from polyhedge.solvers.solve import IntegerSolver, solve
 from polyhedge.solvers.verify import Verifier
 
-_PART = 256
-"""Rows that one solver takes, one after the other."""
+_PART, _PART_OF_INTEGERS = 256, 32
+"""Rows that one solver takes, one after the other; each of those with integers takes long."""
+_LOG = logging.getLogger(__name__)
 _MOSTLY_FIXED = 2.0**-7
 """Share of costs up to which what is decided counts as little next to what is fixed: solvers tell nine digits."""
 _WALKED = 2**12
@@ -203,7 +206,8 @@ def least_by_programs(
         for own, (some, arrived) in zip(wide, walks, strict=True):
             z[own], is_best[own] = some, arrived
     rest = np.flatnonzero(~is_best)
-    parts = [rest[k : k + _PART] for k in range(0, len(rest), _PART)]
+    size = _PART_OF_INTEGERS if len(problem.feasible.program.integer) else _PART
+    parts, n_done = [rest[k : k + size] for k in range(0, len(rest), size)], 0
 
     def work(part: Indices) -> list[tuple[Array, bool]]:
         rows = centers[part], scales[part], values[part]
@@ -212,6 +216,9 @@ def least_by_programs(
     for part, solved in zip(parts, in_order(work, parts, n_jobs=n_jobs), strict=True):
         for i, (one, is_proven) in zip(part, solved, strict=True):
             z[i], is_best[i] = one, is_proven
+        n_done += len(part)
+        if len(parts) > 1 and not is_scored:
+            tell(_LOG, "deciding rows", n_done, len(rest))
     return z, is_best
 
 

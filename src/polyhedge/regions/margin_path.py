@@ -21,11 +21,13 @@ Where the radius is infinite, more than a share alpha of calibration rows fell o
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 
+from polyhedge._support.progress import tell
 from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.decisions import Decisions, all_optimal, joined
@@ -40,6 +42,7 @@ REFUSED = (
     "cautious policy, so that nothing can be promised. Raise alpha, calibrate on more rows, loosen the constraints or "
     'widen the decisions that are allowed, or use guarantee="outcome"'
 )
+_LOG = logging.getLogger(__name__)
 _NOT_KEPT = (
     "no policy keeps bound and uncertain constraints together, not even the most cautious one, and no more than alpha "
     "of them may be such. Relax the constraints, bound the decision more widely or raise alpha; "
@@ -114,6 +117,7 @@ class PathRegions(Regions):
         """The step from which bound and constraints hold all along (N,); infinite where a row falls off the path."""
         scores, rows = np.full(len(outcomes), np.inf), np.arange(len(outcomes))
         for step in reversed(range(self.n_steps)):  # a row that breaks its promise needs no earlier step
+            tell(_LOG, "calibrating", self.n_steps - 1 - step, self.n_steps)
             rows = rows[self._keeps(step, rows, outcomes[rows])]
             scores[rows] = step
             if not len(rows):
@@ -125,6 +129,7 @@ class PathRegions(Regions):
         scores = np.full((len(outcomes), 1 + len(self.problem.constraint_names)), np.inf)
         is_kept = np.ones(scores.shape, dtype=bool)
         for step in reversed(range(self.n_steps)):
+            tell(_LOG, "calibrating", self.n_steps - 1 - step, self.n_steps)
             rows = np.flatnonzero(is_kept.any(axis=1))
             is_kept[rows] &= self._kept(step, rows, outcomes[rows])
             scores[is_kept] = step
