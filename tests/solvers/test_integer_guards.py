@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse as sp
 from test_lying_solvers import LIES, lying
 
+import polyhedge as ph
 from polyhedge.solvers import solve as solving
 from polyhedge.solvers.linear import DualProgram, LinearSolver
 from polyhedge.solvers.program import Cone, ConicProgram, Scaling, Solution, Status
@@ -106,6 +107,16 @@ def test_a_program_that_is_kept_believes_no_search_against_its_relaxation(
     expected, honest = solve(filling()), LinearSolver.solve
     monkeypatch.setattr(LinearSolver, "solve", lambda self: (lie if len(self.program.integer) else honest)(self))
     found = IntegerSolver(filling(), np.arange(1)).solve()
+    assert (found.status, found.value) == (Status.OPTIMAL, expected.value)
+
+
+def test_a_program_that_is_kept_is_solved_once_where_the_user_limits_the_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept, expected = IntegerSolver(filling(), np.arange(1)), solve(filling())
+    monkeypatch.setattr(kept.search, "solve", lambda: pytest.fail("a search without the user's options"))
+    with ph.Solver(time_limit=10.0).in_force():
+        found = kept.solve()
     assert (found.status, found.value) == (Status.OPTIMAL, expected.value)
 
 

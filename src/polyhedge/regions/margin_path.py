@@ -118,7 +118,7 @@ class PathRegions(Regions):
         scores, rows = np.full(len(outcomes), np.inf), np.arange(len(outcomes))
         for step in reversed(range(self.n_steps)):  # a row that breaks its promise needs no earlier step
             tell(_LOG, "calibrating", self.n_steps - 1 - step, self.n_steps)
-            rows = rows[self._keeps(step, rows, outcomes[rows])]
+            rows = rows[self._kept(step, rows, outcomes[rows]).all(axis=1)]
             scores[rows] = step
             if not len(rows):
                 break
@@ -134,10 +134,6 @@ class PathRegions(Regions):
             is_kept[rows] &= self._kept(step, rows, outcomes[rows])
             scores[is_kept] = step
         return scores
-
-    def _keeps(self, step: int, rows: Indices, outcomes: Array) -> Mask:
-        """Which of the rows keep bound and constraints at this step."""
-        return np.asarray(self._kept(step, rows, outcomes).all(axis=1))
 
     def _kept(self, step: int, rows: Indices, outcomes: Array) -> Mask:
         """Whether the bound, and each constraint, is kept at this step (n, J)."""

@@ -19,7 +19,7 @@ from polyhedge._support.tolerances import OPTIMAL, ROUNDING, SOLVER, TIE
 from polyhedge._support.validation import Array, Indices
 from polyhedge.solvers.conic import solve_conic
 from polyhedge.solvers.linear import LinearSolver
-from polyhedge.solvers.options import seconds_allowed, solver_in_force
+from polyhedge.solvers.options import Solver, seconds_allowed, solver_in_force
 from polyhedge.solvers.program import (
     Cone,
     ConicProgram,
@@ -246,7 +246,7 @@ class IntegerSolver:
 
     def _quickly(self) -> Solution | None:
         """The verified optimum, if the search is not contradicted by the relaxation and by its rounded integers."""
-        if solver_in_force().backend != "auto":
+        if solver_in_force() != Solver():  # with limits of the user's the search would be made twice
             return None
         program, scaling = self.program, self.search.scaling
         continuous = self.relaxation.solve_cold()
