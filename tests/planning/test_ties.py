@@ -292,3 +292,18 @@ def test_units_and_where_zero_lies_change_no_choice_among_ties(mean, unit, price
         assert decisions.may_tie.any()
         found.append(decisions.flat / k - o)
     np.testing.assert_allclose(found[1], found[0], atol=1e-6)
+
+
+def test_tied_decisions_keep_uncertain_constraints_for_every_outcome_of_the_set():
+    # The cost alone would rather have nothing: the worst outcome of the second constraint asks for 0.5 + 0.3.
+    problem = ph.DecisionProblem(
+        decision=cp.Variable(2, nonneg=True),
+        cost=lambda z, u: z[0] + cp.pos(u[0] - z[0]),
+        constraints=[],
+        uncertain_constraints=lambda z, u: [z[1] >= u[1]],
+        n_outcomes=2,
+    )
+    residuals = 0.25 * np.random.default_rng(0).normal(size=(60, 2))
+    family = LearnedSet(problem, as_predictor("precomputed", 2), Box([0.4, 0.3]), ties=LeastMean.of(problem, residuals))
+    centers = np.full((3, 2), 0.5)
+    assert (family.around(centers, centers).decide(np.ones(3)).flat[:, 1] >= 0.8 - 1e-7).all()

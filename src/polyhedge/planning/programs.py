@@ -206,7 +206,7 @@ def least_by_programs(
         for own, (some, arrived) in zip(wide, walks, strict=True):
             z[own], is_best[own] = some, arrived
     rest = np.flatnonzero(~is_best)
-    size = _PART_OF_INTEGERS if len(problem.feasible.program.integer) else _PART
+    size = _PART_OF_INTEGERS if problem.parameters or len(problem.feasible.program.integer) else _PART
     parts, n_done = [rest[k : k + size] for k in range(0, len(rest), size)], 0
 
     def work(part: Indices) -> list[tuple[Array, bool]]:

@@ -292,8 +292,8 @@ class _Row:
 
 def _is_plain(problem: DecisionProblem) -> bool:
     """Whether worst cases are limits of the decision alone: no decision turns a direction, and g_0 is linear."""
-    structure = problem.structure
-    return structure.has_pieces and structure.pieces.directions_are_fixed and problem.feasible.program.P is None
+    structure, is_linear = problem.structure, not problem.constraint_names and problem.feasible.program.P is None
+    return is_linear and structure.has_pieces and structure.pieces.directions_are_fixed
 
 
 def _allowed(deviation: Any, bound: Any) -> Any:
