@@ -13,6 +13,7 @@ segment with a separable cost are found for all rows at once, a thousand times f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -35,7 +36,7 @@ from polyhedge.problems.feasible_set import quadratic_cost
 from polyhedge.regions.learned_set import SetRegions
 from polyhedge.robust import Adversary, Counterpart
 from polyhedge.robust.routes import brought_back
-from polyhedge.robust.support import SupportCertificate, form_at, maximise
+from polyhedge.robust.support import CutReach, Reach
 from polyhedge.robust.threads import in_order
 from polyhedge.sets import Shape
 from polyhedge.solvers.program import Cone, ConicProgram, SolverError
@@ -146,17 +147,21 @@ class LeastMean:
         nowhere, evenly = np.zeros((len(z), self._cost.points.shape[1])), np.ones(len(z))
         return distinct_cuts(Cuts.joined([cuts for _, cuts in self._cost.cuts(z, nowhere, evenly, Risk())]))
 
-    def _shared(self, shape: Shape, radius: float) -> Counterpart | SupportCertificate | None:
-        """What rows with this set share: its reach in fixed directions, or the robust counterpart.
+    def _known(self, shape: Shape, radius: float, centers: Array) -> Sequence[Reach | Counterpart | None]:
+        """What is known of rows with this set: its reach in fixed directions, or the robust counterpart.
 
-        None where parameters change the problem from row to row, or a known support cuts each set another way.
+        None where parameters change the problem from row to row.
         """
         if self.problem.parameters:
-            return None
-        if not _is_plain(self.problem):
-            return Counterpart(self.problem, shape, radius)
-        is_cut = len(self.problem.support_rows[1]) > 0
-        return None if is_cut else maximise(shape.conic_form(radius), self.problem.structure.pieces.q)
+            return [None] * len(centers)
+        directions = self.problem.structure.pieces.q if _is_plain(self.problem) else None
+        cut = None if directions is None else CutReach.of(shape, radius, directions, self.problem.support_rows)
+        if cut is None:
+            return [Counterpart(self.problem, shape, radius)] * len(centers)
+        reaches = [cut.start() for _ in centers]
+        for own, center, is_free in zip(reaches, centers, cut.is_free(centers), strict=True):
+            cut.cut(own, center, np.flatnonzero(~is_free))  # what is not found stays that of the whole set
+        return reaches
 
     def _by_programs(self, tied: _Tied, worst: Array) -> tuple[Array, Array]:
         """One program for each row. A decision that replaces another brings its own worst outcome."""
@@ -164,11 +169,14 @@ class LeastMean:
         sizes, which = np.unique(np.column_stack([tied.radii, placed.scales]), axis=0, return_inverse=True)
         which = which.ravel()
         shapes = [(placed.shape.scaled(float(scale)), float(radius)) for radius, scale in sizes]
-        shared = [self._shared(*one) for one in shapes]
+        known = dict[int, Reach | Counterpart | None]()
+        for k, one in enumerate(shapes):
+            rows = np.flatnonzero(which == k)
+            known.update(zip(rows.tolist(), self._known(*one, placed.centers[rows]), strict=True))
 
         def work(i: int) -> tuple[Array, Array] | None:
             try:
-                return _Row(self, tied.take(np.array([i])), *shapes[int(which[i])], shared[int(which[i])]).least()
+                return _Row(self, tied.take(np.array([i])), *shapes[int(which[i])], known[i]).least()
             except SolverError:  # the first decision is as good in the worst case
                 return None
 
@@ -203,16 +211,13 @@ class _Row:
     """The second stage of one row."""
 
     def __init__(
-        self, ties: LeastMean, own: _Tied, shape: Shape, radius: float, shared: Counterpart | SupportCertificate | None
+        self, ties: LeastMean, own: _Tied, shape: Shape, radius: float, known: Reach | Counterpart | None
     ) -> None:
         self.ties, self.own, self.shape, self.radius = ties, own, shape, radius
         self.contexts, values = _contexts(own.placed)
         self.problem = ties.problem.at_values(values[0]) if ties.problem.parameters else ties.problem
         self.center = own.placed.centers[0]
-        if shared is None and _is_plain(self.problem):
-            form = form_at(shape, radius, self.center, self.problem.support_rows)
-            shared = maximise(form, self.problem.structure.pieces.q)
-        self.known = Counterpart(self.problem, shape, radius) if shared is None else shared
+        self.known = Counterpart(self.problem, shape, radius) if known is None else known
         structure, scales = self.problem.structure, own.placed.scales
         if structure.has_pieces and structure.pieces.directions_are_fixed:
             self.deviation = float(scales[0]) * ties._widest(structure.pieces.q)
