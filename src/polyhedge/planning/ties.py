@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ from polyhedge.problems import DecisionProblem
 from polyhedge.problems.feasible_set import quadratic_cost
 from polyhedge.regions.learned_set import SetRegions
 from polyhedge.robust import Adversary, Counterpart
-from polyhedge.robust.routes import brought_back
+from polyhedge.robust.routes import Job, brought_back
 from polyhedge.robust.support import CutReach, Reach
 from polyhedge.robust.threads import in_order
 from polyhedge.sets import Shape
@@ -147,20 +147,23 @@ class LeastMean:
         nowhere, evenly = np.zeros((len(z), self._cost.points.shape[1])), np.ones(len(z))
         return distinct_cuts(Cuts.joined([cuts for _, cuts in self._cost.cuts(z, nowhere, evenly, Risk())]))
 
-    def _known(self, shape: Shape, radius: float, centers: Array) -> Sequence[Reach | Counterpart | None]:
+    def _known(self, job: Job, centers: Array) -> Sequence[Reach | Counterpart | None]:
         """What is known of rows with this set: its reach in fixed directions, or the robust counterpart.
 
         None where parameters change the problem from row to row.
         """
-        if self.problem.parameters:
+        problem, own = self.problem, (job.shape, job.radius)
+        if problem.parameters:
             return [None] * len(centers)
-        directions = self.problem.structure.pieces.q if _is_plain(self.problem) else None
-        cut = None if directions is None else CutReach.of(shape, radius, directions, self.problem.support_rows)
-        if cut is None:
-            return [Counterpart(self.problem, shape, radius)] * len(centers)
-        reaches = [cut.start() for _ in centers]
-        for own, center, is_free in zip(reaches, centers, cut.is_free(centers), strict=True):
-            cut.cut(own, center, np.flatnonzero(~is_free))  # what is not found stays that of the whole set
+        if not _is_plain(problem):
+            return [Counterpart(problem, *own)] * len(centers)
+        make = partial(CutReach.of, *own, problem.structure.pieces.q, problem.support_rows)
+        with job.cached(centers, "reach", lambda _: make()) as cut:
+            if cut is None:
+                return [Counterpart(problem, *own)] * len(centers)
+            reaches: list[Reach] = [cut.start() for _ in centers]
+            for reach, center, is_free in zip(reaches, centers, cut.is_free(centers), strict=True):
+                cut.cut(reach, center, np.flatnonzero(~is_free))  # what is not found stays that of the whole set
         return reaches
 
     def _by_programs(self, tied: _Tied, worst: Array) -> tuple[Array, Array]:
@@ -171,8 +174,11 @@ class LeastMean:
         shapes = [(placed.shape.scaled(float(scale)), float(radius)) for radius, scale in sizes]
         known = dict[int, Reach | Counterpart | None]()
         for k, one in enumerate(shapes):
-            rows = np.flatnonzero(which == k)
-            known.update(zip(rows.tolist(), self._known(*one, placed.centers[rows]), strict=True))
+            rows, job = (
+                np.flatnonzero(which == k),
+                Job(self.problem, *one, None, False, placed.cache, float(sizes[k, 1])),
+            )
+            known.update(zip(rows.tolist(), self._known(job, placed.centers[rows]), strict=True))
 
         def work(i: int) -> tuple[Array, Array] | None:
             try:
