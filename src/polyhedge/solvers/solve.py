@@ -222,7 +222,7 @@ class _RelaxationBound:
 class IntegerSolver:
     """A mixed-integer linear program whose numbers change: `program` has those of now, `varying_rows` may move.
 
-    HiGHS keeps it and its relaxation in the units of the first numbers. What is not proven there is solved again in full.
+    HiGHS keeps it and its relaxation in the units of the first numbers. What is not proven there is solved in full.
     """
 
     def __init__(self, program: ConicProgram, varying_rows: Indices) -> None:
