@@ -77,9 +77,10 @@ class MovingProgram:
         """
         A, units = scaled(program.A, frame.rows, frame.columns).toarray(), frame.columns
         length = 1 / np.maximum(np.linalg.norm(A, axis=1), np.finfo(float).tiny)
-        costs = units[:, None] * np.column_stack([program.c, slope][: 2 - moves_limits])
-        limits = (frame.rows * length)[:, None] * np.column_stack([program.b, slope][: 1 + moves_limits])
+        moving = np.column_stack([program.b if moves_limits else program.c, slope])
+        b, c = (moving, program.c[:, None]) if moves_limits else (program.b[:, None], moving)
         is_equation = row_kinds(program.cones) == "zero"
+        limits, costs = (frame.rows * length)[:, None] * b, units[:, None] * c
         return cls(A * length[:, None], limits, costs, is_equation, columns, origin, units)
 
     @property
