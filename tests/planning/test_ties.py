@@ -307,3 +307,18 @@ def test_tied_decisions_keep_uncertain_constraints_for_every_outcome_of_the_set(
     family = LearnedSet(problem, as_predictor("precomputed", 2), Box([0.4, 0.3]), ties=LeastMean.of(problem, residuals))
     centers = np.full((3, 2), 0.5)
     assert (family.around(centers, centers).decide(np.ones(3)).flat[:, 1] >= 0.8 - 1e-7).all()
+
+
+def test_ties_of_sets_that_a_known_support_cuts_are_broken_over_the_cut_set():
+    problem, shape, rng = known_support(), Box([0.4, 0.3, 0.5]), np.random.default_rng(1)
+    residuals, centers = 0.25 * rng.normal(size=(60, 3)), rng.uniform(0.05, 0.25, size=(6, 3))
+    family = LearnedSet(problem, as_predictor("precomputed", 3), shape, ties=LeastMean.of(problem, residuals))
+    sets = family.around(centers, centers)
+    found, rivals = sets.decide(np.ones(6)), decisions_around(problem, 12)
+    for i, (center, z, bound) in enumerate(zip(centers, found.flat, found.cost_bound, strict=True)):
+        adversary = Adversary(problem, shape, 1.0, center)
+        assert adversary.worst_case(z).value <= bound + 1e-6
+        tied = np.array([one for one in rivals if adversary.worst_case(one).value <= bound + 1e-9])
+        if len(tied):
+            costs = sets.ties.mean_costs(sets.take(np.full(len(tied), i)), tied)
+            assert sets.ties.mean_costs(sets.take(np.array([i])), z[None])[0] <= costs.min() + 5e-4
