@@ -192,8 +192,8 @@ def least_by_programs(
 ) -> tuple[Array, Mask]:
     """Decisions (N, p) of least cost over the cuts, NaN where there is none, and whether each is proven to be one (N,).
 
-    Decisions that are only scored, not used, need no proof: linear programs are then taken as HiGHS solves them, and
-    one `program` may serve all rows.
+    Decisions that are only scored, not used, need no proof: solvers are then taken at their word, and one `program` may
+    serve all rows.
 
     A linear program starts from the basis of the row before: the sum that breaks ties leaves one best decision. No
     solver is believed: a point that breaks a limit is none, and only multipliers prove that it is the least.
@@ -206,12 +206,14 @@ def least_by_programs(
         for own, (some, arrived) in zip(wide, walks, strict=True):
             z[own], is_best[own] = some, arrived
     rest = np.flatnonzero(~is_best)
+    if program is not None:
+        z[rest] = program.compared(centers[rest], scales[rest])
+        rest = rest[~np.isfinite(z[rest]).all(axis=1)]
     size = _PART_OF_INTEGERS if problem.parameters or len(problem.feasible.program.integer) else _PART
     parts, n_done = [rest[k : k + size] for k in range(0, len(rest), size)], 0
 
     def work(part: Indices) -> list[tuple[Array, bool]]:
-        rows = centers[part], scales[part], values[part]
-        return _solve_part(problem, cuts, rows, program, is_scored=is_scored)
+        return _solve_part(problem, cuts, (centers[part], scales[part], values[part]), is_scored=is_scored)
 
     for part, solved in zip(parts, in_order(work, parts, n_jobs=n_jobs), strict=True):
         for i, (one, is_proven) in zip(part, solved, strict=True):
@@ -223,14 +225,15 @@ def least_by_programs(
 
 
 def _solve_part(
-    problem: DecisionProblem, cuts: Cuts, rows: tuple[Array, ...], program: RowProgram | None, *, is_scored: bool
+    problem: DecisionProblem, cuts: Cuts, rows: tuple[Array, ...], *, is_scored: bool
 ) -> list[tuple[Array, bool]]:
-    key, solved = b"", list[tuple[Array, bool]]()
+    program, key, solved = None, b"", list[tuple[Array, bool]]()
     for center, scale, value in zip(*rows, strict=True):
         if program is None or (problem.parameters and value.tobytes() != key):
             key = value.tobytes()
             program = program_of(problem.at_values(value) if problem.parameters else problem, cuts)
-        solved.append(program(center, float(scale), is_scored))
+        one = program.compared(center[None], np.array([scale]))[0] if is_scored else np.full(program.n, np.nan)
+        solved.append((one, False) if np.isfinite(one).all() else program(center, float(scale)))
     return solved
 
 
@@ -285,10 +288,8 @@ class RowProgram:
         """The program with further cuts, for decisions that are only compared."""
         return program_of(self.problem, cuts)
 
-    def __call__(self, center: Array, scale: float, is_scored: bool) -> tuple[Array, bool]:
+    def __call__(self, center: Array, scale: float) -> tuple[Array, bool]:
         """The decision (p,) of a row, and whether it is proven to be the best."""
-        if is_scored and (x := self._unverified(center, scale)) is not None:
-            return x[self.columns], False
         solution = self._solve(center, scale)
         z = solution.x[self.columns] if solution.status.has_solution else np.full(self.n, np.nan)
         return z, solution.status is Status.OPTIMAL
@@ -296,9 +297,9 @@ class RowProgram:
     def _solve(self, center: Array, scale: float) -> Solution:
         return least_with_cuts(self.program, self.columns, self.cuts.at(center, scale), self.cuts.term)
 
-    def _unverified(self, center: Array, scale: float) -> Array | None:
-        """What a linear solver says, without a proof; None where a proof takes no longer."""
-        return None
+    def compared(self, centers: Array, scales: Array) -> Array:
+        """Decisions (N, p) of rows without a proof; NaN where a proof takes no longer."""
+        return np.full((len(centers), self.n), np.nan)
 
 
 class _EntriesChange(RowProgram):
@@ -362,6 +363,14 @@ class _Fixed(RowProgram, ABC):
         solution = solver.solve(self.whole) if isinstance(solver, ConicSolver) else solver.solve()
         return super()._solve(center, scale) if solution.status is Status.UNBOUNDED else solution
 
+    def compared(self, centers: Array, scales: Array) -> Array:
+        z, solver = super().compared(centers, scales), self.solver
+        if isinstance(solver, ConicSolver):
+            for k, (center, scale) in enumerate(zip(centers, scales.tolist(), strict=True)):
+                self.change(center, scale)
+                z[k] = solver.point(self.whole)[self.columns]
+        return z
+
 
 class _PricesChange(_Fixed):
     """One piece: A and C are common to all cuts and belong to the prices, the spread is the price of eta."""
@@ -404,29 +413,33 @@ class _PricesChange(_Fixed):
         self.cuts = cuts
         return self
 
-    def _unverified(self, center: Array, scale: float) -> Array | None:
+    def compared(self, centers: Array, scales: Array) -> Array:
         if not self.has_dual:
-            return None
-        self.change(center, scale)
-        return self.dual.point(self.whole.c)
+            return super().compared(centers, scales)
+        return self.dual.points(self._costs(centers, scales))[:, self.columns]
 
     def change(self, center: Array, scale: float) -> None:
-        costs = self.prices.copy()
-        costs[self.level] = 0.0
-        costs[self.columns] += self.cuts.A[0, 1:] + self.cuts.C[0, 1:] @ center
+        self.whole.c[:] = self._costs(center[None], np.array([scale]))[0]
+
+    def _costs(self, centers: Array, scales: Array) -> Array:
+        """The costs (N, n) of rows."""
+        costs = np.tile(self.prices, (len(centers), 1))
+        costs[:, self.level] = 0.0
+        costs[:, self.columns] += self.cuts.A[0, 1:] + centers @ self.cuts.C[0, 1:].T
         bare = self._bare(costs)
-        costs = bare if self._is_far(costs, bare) else costs
-        costs[self.level] = scale
-        self.whole.c[:] = costs
+        costs = np.where(self._is_far(costs, bare)[:, None], bare, costs)
+        costs[:, self.level] = scales[:, None]
+        return costs
 
     def _bare(self, costs: Array) -> Array:
-        """Costs (n, ...) without what equations fix whatever is decided, such as outcomes far from 0 under a budget."""
-        seen = (self.units * costs.T).T
-        return np.asarray(((seen - self.equations.T @ (self.inverse.T @ seen)).T / self.units).T)
+        """Costs (..., n) without what equations fix whatever is decided, such as outcomes far from 0 under a budget."""
+        seen = self.units * costs
+        return np.asarray((seen - seen @ self.inverse @ self.equations) / self.units)
 
-    def _is_far(self, costs: Array, bare: Array) -> bool:
+    def _is_far(self, costs: Array, bare: Array) -> Mask:
         """Whether costs are nearly all fixed, so that a tolerance of the rest would be lost in their rounding."""
-        return float(np.abs(self.units * bare).max()) < _MOSTLY_FIXED * float(np.abs(self.units * costs).max())
+        whole = np.abs(self.units * costs).max(axis=-1)
+        return np.asarray(np.abs(self.units * bare).max(axis=-1) < _MOSTLY_FIXED * whole)
 
     def corners(self, starts: Array) -> Corners | None:
         """The corners of costs that move."""
@@ -443,7 +456,7 @@ class _PricesChange(_Fixed):
         there = costs + slope @ origin
         bare = self._bare(there)
         if self._is_far(there, bare):
-            costs, slope = bare, self._bare(slope)
+            costs, slope = bare, self._bare(slope.T).T
         else:
             origin = np.zeros_like(origin)
         whole = replace(self.whole, c=costs)

@@ -163,13 +163,13 @@ class Forest(Trees):
         seed: int,
         n_trees: int = 30,
         max_depth: int = 12,
-        max_features: float | int = 0.5,
+        max_features: int | None = None,
         rows_a_tree: int | None = None,
     ) -> tuple[Self, Array]:
         """A forest for targets (n, k) at rows X with predictions (n, d), and out-of-bag predictions (n, k).
 
         Each tree draws as many rows as there are, or `rows_a_tree` if that is less. A split looks at `max_features`
-        columns, or at that share of them.
+        columns, by default at half of them and at most eight.
         """
         names: tuple[str, ...] = ()
         if hasattr(X, "select_dtypes"):
@@ -184,7 +184,6 @@ class Forest(Trees):
         known = [column[np.isfinite(column)] for column in matrix.T]
         fill = np.array([float(np.median(each)) if len(each) else 0.0 for each in known])
         matrix = _filled(matrix, fill)
-        max_features = min(max_features, matrix.shape[1]) if isinstance(max_features, int) else max_features
         # Trees see integers: splits that part the rows alike then tie exactly, in all units of columns and targets.
         step, size = _grid(matrix, fill), _grid(targets, np.zeros(targets.shape[1]))
         rows, steps = np.round((matrix - fill) / step).astype(np.float32), np.round(targets / size)
@@ -194,7 +193,8 @@ class Forest(Trees):
             )
         # The trees of scikit-learn's forest for this seed, one by one: its own handling adds a third to their time.
         n, draws, of_tree = len(rows), np.random.RandomState(seed), np.random.RandomState(seed)
-        settings = {"min_samples_leaf": min_leaf, "max_depth": max_depth, "max_features": max_features}
+        most = min(max_features or max(min(matrix.shape[1] // 2, 8), 1), matrix.shape[1])
+        settings = {"min_samples_leaf": min_leaf, "max_depth": max_depth, "max_features": most}
         trees, total, count = [], np.zeros(targets.shape), np.zeros((n, 1))
         with config_context(skip_parameter_validation=True, assume_finite=True):
             for _ in range(n_trees):

@@ -10,6 +10,7 @@ import clarabel
 import numpy as np
 import scipy.sparse as sp
 
+from polyhedge._support.validation import Array
 from polyhedge.solvers.options import seconds_allowed, solver_in_force
 from polyhedge.solvers.program import Cone, ConicProgram, Scaling, SecondOrder, Solution, Status, scaled, status_at
 from polyhedge.solvers.verify import Verifier, nothing_known, settled
@@ -93,14 +94,23 @@ class ConicSolver:
 
     def solve(self, program: ConicProgram) -> Solution:
         """Solve a program that differs from the first in its numbers only."""
+        solution = _read(program, self._solved(program), self.verifier, self.form)
+        is_clear = solution.status not in (Status.FAILED, Status.STOPPED_EARLY)
+        return solution if is_clear else solve_conic(program, time_limit=self.time_limit)
+
+    def point(self, program: ConicProgram) -> Array:
+        """A best point (n,) of such a program, not verified: to compare decisions. NaN where Clarabel has none."""
+        found = self._solved(program)
+        x = np.array(found.x) if str(found.status) == "Solved" else np.full(len(program.c), np.nan)
+        return np.asarray(self.scaling.origin + self.scaling.columns * x)
+
+    def _solved(self, program: ConicProgram) -> Any:
         if program.A.data is not self.entries and not np.array_equal(program.A.data, self.entries):
             self.entries, self.verifier = program.A.data, Verifier(program, self.scaling)
             A = self.form.matrix(scaled(program.A, self.scaling.rows, self.scaling.columns))
             self.solver.update(A=sp.csc_matrix(A))
         self.solver.update(q=self.verifier.costs(program.c), b=self.form.limits(self.verifier.limits(program.b)))
-        solution = _read(program, self.solver.solve(), self.verifier, self.form)
-        is_clear = solution.status not in (Status.FAILED, Status.STOPPED_EARLY)
-        return solution if is_clear else solve_conic(program, time_limit=self.time_limit)
+        return self.solver.solve()
 
 
 def _set_up(program: ConicProgram, time_limit: float | None, tolerance: float, *, can_change: bool = False) -> Any:

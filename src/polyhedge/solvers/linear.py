@@ -313,6 +313,7 @@ class DualProgram:
 
     def __init__(self, program: ConicProgram, scaling: Scaling) -> None:
         self.scaling, self.n = scaling, len(program.c)
+        self.every = np.arange(self.n, dtype=np.int32)
         self.highs = highspy.Highs()
         for option in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
             self.highs.setOptionValue(option, SOLVER)
@@ -335,22 +336,23 @@ class DualProgram:
 
     def solve(self, program: ConicProgram, verifier: Verifier) -> Solution:
         """A best point of the program, which has other costs, and its multipliers, verified."""
-        x = self.point(program.c)
-        if x is None:
+        x = self.points(program.c[None])[0]
+        if not np.isfinite(x).all():
             return nothing_known(program, Status.FAILED, "HiGHS has no best point of the dual")
         y = self.cost * self.scaling.rows * np.array(self.highs.getSolution().col_value)
         return settled(program, verifier.verify(program, Solution(x, y, np.nan, Status.OPTIMAL), self.cost))
 
-    def point(self, c: Array) -> Array | None:
-        """A best point (n,) at costs c (n,), not verified: to compare decisions. None where HiGHS has none."""
-        costs = -self.scaling.columns * c
-        self.cost = power_of_two(float(np.abs(costs).max(initial=0.0)))
-        costs /= self.cost
-        self.highs.changeRowsBounds(self.n, np.arange(self.n, dtype=np.int32), costs, costs)
-        self.highs.run()
-        if self.highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-            return None
-        return np.asarray(self.scaling.columns * np.array(self.highs.getSolution().row_dual))
+    def points(self, costs: Array) -> Array:
+        """Best points (N, n) at costs (N, n), not verified: to compare decisions. NaN where HiGHS has none."""
+        costs, x = -self.scaling.columns * costs, np.full(costs.shape, np.nan)
+        for k, size in enumerate(np.abs(costs).max(axis=1, initial=0.0).tolist()):
+            self.cost = power_of_two(size)
+            own = costs[k] / self.cost
+            self.highs.changeRowsBounds(self.n, self.every, own, own)
+            self.highs.run()
+            if self.highs.getModelStatus() == highspy.HighsModelStatus.kOptimal:
+                x[k] = self.highs.getSolution().row_dual
+        return self.scaling.columns * x
 
 
 def maximise_linear(W: Array, h: Array, directions: Array, units: Array | None = None) -> tuple[Array, Array]:
