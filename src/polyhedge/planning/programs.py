@@ -31,7 +31,7 @@ from polyhedge.robust.threads import in_order
 from polyhedge.solvers.conic import ConicSolver
 from polyhedge.solvers.linear import DualProgram, LinearSolver
 from polyhedge.solvers.program import Cone, ConicProgram, Scaling, Solution, Status, row_kinds
-from polyhedge.solvers.solve import IntegerSolver, solve
+from polyhedge.solvers.solve import IntegerSolver, QuadraticIntegerSolver, has_kept_solver, solve
 from polyhedge.solvers.verify import Verifier
 
 _PART, _PART_OF_INTEGERS = 256, 32
@@ -242,11 +242,12 @@ def _condensed(problem: DecisionProblem) -> tuple[ConicProgram, Indices]:
     feasible, cost = problem.feasible, problem.structure.own_cost
     program, columns, n = feasible.program, feasible.z_columns, len(feasible.program.c)
     kinds = row_kinds(program.cones)
-    if cost is None or program.P is None or len(program.integer) or not set(kinds) <= {"zero", "nonneg"}:
+    if cost is None or program.P is None or not set(kinds) <= {"zero", "nonneg"}:
         return program, columns
     others = np.setdiff1d(np.arange(n), columns)
     defines = np.diff(sp.csr_array(program.A[:, others]).indptr) > 0
-    if (kinds[defines] != "zero").any() or defines.sum() != len(others):
+    is_integer = np.isin(columns, program.integer)
+    if (kinds[defines] != "zero").any() or defines.sum() != len(others) or is_integer.sum() != len(program.integer):
         return program, columns
     rows = [np.flatnonzero(~defines & (kinds == kind)) for kind in ("zero", "nonneg")]
     own = np.concatenate(rows)
@@ -257,13 +258,13 @@ def _condensed(problem: DecisionProblem) -> tuple[ConicProgram, Indices]:
         cones=tuple(Cone(kind, len(each)) for kind, each in zip(("zero", "nonneg"), rows, strict=True) if len(each)),
         P=sp.csr_array(cost.hessian) if cost.hessian.any() else None,
         offset=cost.offset + 0.5 * float(cost.l @ cost.D @ cost.l),
+        integer=np.flatnonzero(is_integer),
     ), np.arange(len(columns))
 
 
 def program_of(problem: DecisionProblem, cuts: Cuts) -> RowProgram:
     """What solves one row after the other: the fastest that the cuts allow."""
-    program = problem.feasible.program
-    if len(program.integer) and not program.is_linear:
+    if not has_kept_solver(_condensed(problem)[0]):
         return RowProgram(problem, cuts)
     if _is_one_piece(cuts):
         return _PricesChange(problem, cuts)
@@ -305,7 +306,7 @@ class RowProgram:
 class _EntriesChange(RowProgram):
     """A convex program that is set up at the first row; later rows change its numbers, as long as no entry vanishes."""
 
-    solver: LinearSolver | ConicSolver | IntegerSolver | None = None
+    solver: LinearSolver | ConicSolver | IntegerSolver | QuadraticIntegerSolver | None = None
 
     def _solve(self, center: Array, scale: float) -> Solution:
         G = self.cuts.at(center, scale)
@@ -326,10 +327,10 @@ class _EntriesChange(RowProgram):
 
 def solver_of(program: ConicProgram, rows: Indices, scaling: Scaling | None = None) -> Any:
     """A program of which the limits of these rows move, set up for its kind."""
+    if len(program.integer):
+        return IntegerSolver(program, rows) if program.is_linear else QuadraticIntegerSolver(program, rows)
     if not program.is_linear:
         return ConicSolver(program, scaling=scaling)
-    if len(program.integer):
-        return IntegerSolver(program, rows)
     return LinearSolver(program, varying_rows=rows, scaling=scaling, presolve=False)
 
 
@@ -343,7 +344,7 @@ class _Fixed(RowProgram, ABC):
         self.prices, self.cut_rows = self.whole.c.copy(), np.arange(len(self.whole.b) - len(cuts), len(self.whole.b))
 
     @cached_property
-    def solver(self) -> LinearSolver | ConicSolver | IntegerSolver:
+    def solver(self) -> LinearSolver | ConicSolver | IntegerSolver | QuadraticIntegerSolver:
         """The program as it was set up; a linear one takes the place of `whole`."""
         solver = solver_of(self.whole, self.cut_rows, self.scaling)
         self.whole = self.whole if isinstance(solver, ConicSolver) else solver.program

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._support.tolerances import OPTIMAL, ROUNDING, SOLVER, TIE
+from polyhedge._support.tolerances import OPTIMAL, PIVOT, ROUNDING, SOLVER, TIE
 from polyhedge._support.validation import Array, Indices
 from polyhedge.solvers.conic import solve_conic
 from polyhedge.solvers.linear import LinearSolver
@@ -32,6 +32,10 @@ from polyhedge.solvers.program import (
     status_at,
 )
 from polyhedge.solvers.verify import Verifier, nothing_known, outside
+
+
+_MOST_ROUNDS = 200
+"""Rounds of tangents: usual programs take fewer than twenty."""
 
 
 def solve(program: ConicProgram, *, time_limit: float | None = None, max_nodes: int | None = None) -> Solution:
@@ -284,7 +288,7 @@ def _by_tangents(program: ConicProgram, time_limit: float | None, max_nodes: int
     best, lower, n_nodes = replace(nothing_known(program, Status.FAILED, ""), value=np.inf), -np.inf, 0
     # Tangents at the optimum without integrality keep the first linear relaxation bounded.
     relaxation.support_at(relaxed(program, time_limit))
-    for _ in range(200):  # usual problems take fewer than twenty
+    for _ in range(_MOST_ROUNDS):
         left = None if time_limit is None else max(time_limit - (time.perf_counter() - start), 0.01)
         outer = relaxation.solve(left, None if max_nodes is None else max(max_nodes - n_nodes, 1), best.value)
         n_nodes += outer.n_nodes
@@ -337,11 +341,138 @@ def _scaling_of_rows(program: ConicProgram) -> Scaling:
     return Scaling(rows, np.ones(n), 1.0, np.zeros(n), np.zeros(m))
 
 
+class _Squares:
+    r"""$\tfrac12 x^\top P x$ as a sum of $\tfrac12 d_k (l_k^\top x)^2$, each with a column that is at least as large.
+
+    A square is at least as large as its tangents. If $l_k^\top x$ is an integer, it is at least as large as the line
+    through its values at two integers next to each other, and equal to it at both.
+    """
+
+    def __init__(self, program: ConicProgram) -> None:
+        self.n = len(program.c)
+        P = np.zeros((self.n, self.n)) if program.P is None else program.P.toarray()
+        there, self.known = np.flatnonzero(P.diagonal() > 0), set[tuple[int, float, float]]()
+        terms, is_whole = list[tuple[float, Array]](), np.isin(np.arange(self.n), program.integer)
+        if is_whole[there].all() and np.count_nonzero(P) > len(there):
+            # What all integers have in common goes first: it is exact there, and what is left is often a sum of them.
+            least = float(np.linalg.eigvalsh(P[np.ix_(there, there)])[0]) * (1 - ROUNDING)
+            terms = [(least, row) for row in np.eye(self.n)[there]] if least > PIVOT * P.max() else []
+            P[there, there] -= least if terms else 0.0
+        size = P.max(initial=0.0)
+        for j in there:
+            if P[j, j] > ROUNDING * size:
+                terms.append((float(P[j, j]), P[j] / P[j, j]))
+                P = P - P[j, j] * np.outer(terms[-1][1], terms[-1][1])
+        self.d, self.L = np.array([d for d, _ in terms]), np.array([row for _, row in terms]).reshape(-1, self.n)
+        is_integer = (np.abs(self.L - np.round(self.L)) <= TIE) & (is_whole | (np.abs(self.L) <= TIE))
+        self.is_integer = is_integer.all(axis=1)
+        self.L[self.is_integer] = np.round(self.L[self.is_integer])
+
+    def __len__(self) -> int:
+        return len(self.d)
+
+    def rows_at(self, y: Array) -> tuple[Array, Array]:
+        """The inequalities (m, n + k) and limits (m,) that bound the squares of y (k,) there, without those given before.
+
+        Any tangent is one: at nine digits its slopes are 0 or large enough for HiGHS, which fails on tiny ones.
+        """
+        y = np.round(y, 9)
+        low, high = np.where(self.is_integer, np.floor(y), y), np.where(self.is_integer, np.ceil(y), y)
+        ends = [(low, np.where(self.is_integer, low + 1, y)), (np.where(self.is_integer, high - 1, y), high)]
+        new = {(k, float(a[k]), float(b[k])) for a, b in ends for k in range(len(y))} - self.known
+        self.known |= new
+        rows, limits = np.zeros((len(new), self.n + len(y))), np.zeros(len(new))
+        for i, (k, a, b) in enumerate(sorted(new)):
+            rows[i, : self.n], rows[i, self.n + k] = self.d[k] * (a + b) / 2 * self.L[k], -1.0
+            limits[i] = self.d[k] * a * b / 2
+        return rows, limits
+
+
+def has_kept_solver(program: ConicProgram) -> bool:
+    """Whether programs that differ in their numbers share a solver: cones, and squares of others, take integers not."""
+    if not len(program.integer) or program.is_linear:
+        return True
+    others = np.setdiff1d(np.arange(len(program.c)), program.integer)
+    is_flat = all(cone.kind in ("zero", "nonneg") for cone in program.cones)
+    return is_flat and program.P is not None and not program.P.diagonal()[others].any()
+
+
+class QuadraticIntegerSolver:
+    """A program with a quadratic cost of its integers and linear rows, whose numbers change except for that cost.
+
+    The lines that bound the squares from below are kept, because they are the same whatever else changes. What is not
+    proven with them is solved in full.
+    """
+
+    def __init__(self, program: ConicProgram, varying_rows: Indices) -> None:
+        self.program = replace(program, c=program.c.copy(), b=program.b.copy(), A=program.A.copy())
+        self.varying, self.scaling, self.squares = varying_rows, Scaling.of(program), _Squares(program)
+        self.verifier = Verifier(self.program, self.scaling)
+        self.rows, self.limits = self.squares.rows_at(np.zeros(len(self.squares)))
+        self.linear: IntegerSolver | None = None
+        first = relaxed(program, None)
+        if first.status.has_solution:
+            self._add(first.x)
+
+    def _add(self, x: Array) -> bool:
+        """Whether there are new lines that bound the squares at a point."""
+        rows, limits = self.squares.rows_at(self.squares.L @ x)
+        self.rows, self.limits = np.vstack([self.rows, rows]), np.append(self.limits, limits)
+        self.linear = None if len(rows) else self.linear
+        return len(rows) > 0
+
+    def _changed(self) -> IntegerSolver:
+        """The linear program with the lines so far and the numbers of now."""
+        program, (m, n), k = self.program, self.program.A.shape, len(self.squares)
+        if self.linear is None:
+            A = sp.csr_array((program.A.data, program.A.indices, program.A.indptr), shape=(m, n + k))
+            whole = ConicProgram(
+                np.append(program.c, np.ones(k)),
+                sp.csr_array(sp.vstack([A, sp.csr_array(self.rows)])),
+                np.append(program.b, self.limits),
+                (*program.cones, Cone("nonneg", len(self.limits))),
+                offset=program.offset,
+                integer=program.integer,
+            )
+            self.linear = IntegerSolver(whole, self.varying)
+        self.linear.program.c[:n], self.linear.program.b[:m] = program.c, program.b
+        return self.linear
+
+    def change_entries(self, entries: Indices, values: Array) -> None:
+        """Set stored entries of the matrix, by their places in it."""
+        self.program.A.data[entries] = values
+        self.verifier = Verifier(self.program, self.scaling)
+        if self.linear is not None:
+            self.linear.change_entries(entries, values)
+
+    def solve(self) -> Solution:
+        """Solve to the tolerance of integer programs: the answer depends on the present numbers alone."""
+        return self._quickly() or solve(self.program)
+
+    solve_cold = solve
+
+    def _quickly(self) -> Solution | None:
+        """The verified optimum, once the lines are exact at the answer."""
+        if solver_in_force() != Solver():
+            return None
+        for _ in range(_MOST_ROUNDS):
+            answer = self._changed().solve()
+            if answer.status is not Status.OPTIMAL:
+                return None
+            x = answer.x[: len(self.program.c)]
+            gap = self.program.value(x) - (answer.value - answer.gap)
+            if gap <= SOLVER * answer.size or not self._add(x):
+                point = self.verifier.verify_integer(self.program, x, gap, at_stake(self.program, x, self.scaling))
+                return point if point.status is Status.OPTIMAL else None
+        return None
+
+
 class _LinearRelaxation:
-    """Linear rows of the program, an epigraph column for its quadratic term, and tangent cuts."""
+    """Linear rows of the program, a column for each of its squares, and tangent cuts."""
 
     def __init__(self, program: ConicProgram) -> None:
         self.program, n = program, len(program.c)
+        self.squares = _Squares(program)
         self.cones: list[tuple[sp.csr_array, Array]] = []
         self.cone_starts: list[int] = []
         rows, rhs, kinds, start = [], [], [], 0
@@ -360,34 +491,26 @@ class _LinearRelaxation:
                 rhs.append(b)
                 kinds.append(cone)
         A = sp.vstack([sp.csr_array((0, n)), *rows], format="csr")
-        self.A = sp.hstack([A, sp.csr_array((A.shape[0], 1))], format="csr")
-        self.b, self.kinds, self.n, self.has_sides = np.concatenate([np.zeros(0), *rhs]), kinds, n, False
-        if program.P is None:
-            self._add_row(np.eye(1, n + 1, n)[0], 0.0)
-            self._add_row(-np.eye(1, n + 1, n)[0], 0.0)
-        else:
-            self._quadratic_cut(np.zeros(n))
+        self.A = sp.hstack([A, sp.csr_array((A.shape[0], len(self.squares)))], format="csr")
+        self.b, self.kinds, self.n = np.concatenate([np.zeros(0), *rhs]), kinds, n
+        self._add_rows(*self.squares.rows_at(np.zeros(len(self.squares))))
 
-    def _add_row(self, row: Array, rhs: float) -> None:
-        self.A = sp.vstack([self.A, sp.csr_array(row[None])], format="csr")
-        self.b = np.append(self.b, rhs)
-        self.kinds.append(Cone("nonneg", 1))
+    def _add_rows(self, rows: Array, limits: Array) -> bool:
+        """Whether there are any."""
+        if len(rows):
+            self.A = sp.vstack([self.A, sp.csr_array(rows)], format="csr")
+            self.b = np.append(self.b, limits)
+            self.kinds.append(Cone("nonneg", len(rows)))
+        return len(rows) > 0
 
-    def _quadratic_cut(self, x: Array) -> None:
-        """Add the tangent of 1/2 x'Px at x as a lower bound on the epigraph column.
-
-        Any tangent is one: at nine digits of x its slopes are 0 or large enough for HiGHS, which fails on tiny ones.
-        """
-        assert self.program.P is not None
-        x = np.round(x, 9)
-        gradient = self.program.P @ x
-        self._add_row(np.append(gradient, -1.0), 0.5 * float(x @ gradient))
+    def _add_half_space(self, row: Array, limit: float) -> None:
+        self._add_rows(np.append(row, np.zeros(len(self.squares)))[None], np.array([limit]))
 
     def solve(self, time_limit: float | None, max_nodes: int | None, at_most: float) -> Solution:
         """The least of the relaxation; a point of the program with the value `at_most` is known."""
         program = self.program
         linear = ConicProgram(
-            c=np.append(program.c, 1.0),
+            c=np.append(program.c, np.ones(len(self.squares))),
             A=self.A,
             b=self.b,
             cones=tuple(self.kinds),
@@ -407,38 +530,31 @@ class _LinearRelaxation:
         """Add the half-spaces that prove a convex solution optimal: y'(b - A x) >= 0 for every cone."""
         if not solution.status.has_solution or not np.isfinite(solution.y).all():
             return
-        if self.program.P is not None:
-            self._quadratic_cut(solution.x)
+        self._add_rows(*self.squares.rows_at(self.squares.L @ solution.x))
         for (block, b), start in zip(self.cones, self.cone_starts, strict=True):
             y = solution.y[start : start + len(b)]
             # Rounding may put y just outside its own cone, where the half-space would cut off the set.
             y = np.append(max(y[0], float(np.linalg.norm(y[1:]))), y[1:])
             if y[0] > 1e-9:
-                self._add_row(np.append((y / y[0]) @ block, 0.0), float((y / y[0]) @ b))
+                self._add_half_space((y / y[0]) @ block, float((y / y[0]) @ b))
 
     def bound_all_sides(self) -> bool:
-        """Add tangents on both sides of 0 wherever the quadratic term rises, once: their slopes outweigh rounding."""
-        if self.program.P is None or self.has_sides:
-            return False
-        self.has_sides = True
-        for j in np.flatnonzero(self.program.P.diagonal() > 0).tolist():
-            for side in (-1.0, 1.0):
-                self._quadratic_cut(side * np.eye(1, self.n, j)[0])
-        return True
+        """Add tangents on both sides of 0 for every square, once: their slopes outweigh rounding."""
+        sides = [self._add_rows(*self.squares.rows_at(np.full(len(self.squares), side))) for side in (-1.0, 1.0)]
+        return any(sides)
 
     def cut_off(self, x: Array) -> bool:
         """Add a tangent for every cone and for the quadratic term that x violates."""
-        added = False
-        point, level = x[: self.n], x[self.n]
-        if self.program.P is not None and 0.5 * point @ (self.program.P @ point) > level + 1e-10:
-            self._quadratic_cut(point)
-            added = True
+        point, levels = x[: self.n], x[self.n :]
+        y = self.squares.L @ point
+        is_over = float(self.squares.d @ y**2) / 2 > levels.sum() + 1e-10
+        added = is_over and self._add_rows(*self.squares.rows_at(y))
         for block, b in self.cones:
             slack = b - block @ point
             norm = float(np.linalg.norm(slack[1:]))
             if norm > slack[0] + 1e-10:
                 direction = np.append(-1.0, slack[1:] / norm)
-                self._add_row(np.append(-(direction @ block), 0.0), float(-(direction @ b)))
+                self._add_half_space(-(direction @ block), float(-(direction @ b)))
                 added = True
         return added
 
