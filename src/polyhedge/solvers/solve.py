@@ -300,8 +300,8 @@ def _by_tangents(program: ConicProgram, time_limit: float | None, max_nodes: int
             break
         lower = max(lower, outer.value - outer.gap)
         candidate = with_fixed_integers(program, outer.x[: len(program.c)], _scaling_of_rows(program))
-        relaxation.support_at(candidate)
         is_cut = relaxation.cut_off(outer.x)
+        relaxation.support_at(candidate)
         if not is_cut and not candidate.status.has_solution:
             # One failure is not believed: what no tangent cuts off is a point of the program.
             x = outer.x[: len(program.c)].copy()
