@@ -22,9 +22,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from polyhedge._support.stored import stored
-from polyhedge._support.validation import Array, Indices
+from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.decisions import all_optimal
+from polyhedge.planning.bases import least_from_basis
 from polyhedge.planning.corners import Corners, MovingProgram
 from polyhedge.planning.costs import PlanningProblem
 from polyhedge.planning.programs import solver_of, with_cuts
@@ -47,8 +48,10 @@ from polyhedge.solvers.program import Cone, ConicProgram, Solution, Status
 from polyhedge.solvers.solve import IntegerSolver, solve
 
 Statuses = NDArray[np.object_]
-_PART = 128
-"""Rows that one solver takes, one after the other, each from its beginning."""
+_PART = 256
+"""Rows that one solver takes, together as far as possible, and else one after the other from its beginning."""
+_BASES = 2
+"""Rows of a part whose bases others start from."""
 _ROUNDS, _ROWS = 8, 24
 """Rounds in which cuts are looked for, and rows they are looked for at."""
 _MARGINS = (0.4, 1.0, 1.8, 3.0)
@@ -140,9 +143,11 @@ class MarginPlanner:
 
     def _part(self, contexts: Array, scales: Array, margins: Array, values: Array) -> list[tuple[Array, Status]]:
         problem, decided = self.problem.problem, list[tuple[Array, Status]]()
-        programs, key = None if problem.parameters else _Programs(self, problem, None), b""
+        if not problem.parameters:
+            return _Programs(self, problem, None).decide_all(contexts, scales[:, 0], margins[:, None] * scales[:, 1:])
+        programs, key = None, b""
         for context, scale, margin, value in zip(contexts, scales, margins, values, strict=True):
-            if programs is None or (problem.parameters and value.tobytes() != key):
+            if programs is None or value.tobytes() != key:
                 programs, key = _Programs(self, problem.at_values(value), value), value.tobytes()
             decided.append(programs.decide(context, float(scale[0]), margin * scale[1:]))
         return decided
@@ -258,13 +263,13 @@ class _Programs:
 
     def corners(self) -> Corners | None:
         """The corners of the program at [context, spread, margins of the constraints]; None if not only limits move."""
-        if not self.is_linear:
-            return None
         cuts, limits, n_limits = self.planner.cuts, self.planner.limits, self.planner.n_limits
+        if not self.is_linear or _moving(cuts).any() or _moving(limits).any():
+            return None
         starts = np.array([[*self.reference, 1.0, *([margin] * n_limits)] for margin in _MARGINS])
         G, H = cuts.at(self.reference, 1.0), limits.at(self.reference, _MARGINS[0])
         solver = self._changed(G, H)
-        if len(self.entries) or isinstance(solver, IntegerSolver):
+        if isinstance(solver, IntegerSolver):
             return None
         slope, b = np.zeros((len(solver.program.b), starts.shape[1])), solver.program.b.copy()
         of_cuts, of_limits = np.split(self.rows, [len(cuts)])
@@ -277,6 +282,42 @@ class _Programs:
         columns = self.feasible.z_columns
         moving = MovingProgram.of(whole, columns, slope, origin, solver.scaling, moves_limits=True)
         return Corners(moving, solver, starts)
+
+    def decide_all(self, contexts: Array, scales: Array, margins: Array) -> list[tuple[Array, Status]]:
+        """Decisions of rows, and how they were found: most are found together from the bases of a few."""
+        decided, rest = dict[int, tuple[Array, Status]](), np.arange(len(contexts))
+        for done in range(len(contexts)):
+            i, rest = int(rest[0]), rest[1:]
+            decided[i] = self.decide(contexts[i], scales[i], margins[i])
+            if done < _BASES and len(rest) and isinstance(self.solver, LinearSolver):
+                z, status = self._from_basis(self.solver, contexts[rest], scales[rest], margins[rest])
+                decided |= dict(zip(rest.tolist(), zip(z, status, strict=True), strict=True))
+                rest = rest[status == Status.FAILED]
+            if not len(rest):
+                break
+        return [decided[i] for i in range(len(contexts))]
+
+    def _from_basis(self, solver: LinearSolver, contexts: Array, scales: Array, margins: Array) -> tuple[Array, Statuses]:
+        """Decisions (N, p) of rows from the last basis of the solver, and statuses (N,): FAILED where nothing is proven."""
+        z, status = np.full((len(contexts), self.n), np.nan), np.full(len(contexts), Status.FAILED, dtype=object)
+        active, scaling = solver.active_rows(), solver.scaling
+        if active is None or (active | solver.is_equation).sum() != len(scaling.columns):
+            return z, status
+        limits, program = self.planner.limits, solver.program
+        numbers = [
+            one.A + sizes[:, :, None] * one.B + np.einsum("kij,nj->nki", one.C, contexts)
+            for one, sizes in ((self.planner.cuts, scales[:, None]), (limits, margins[:, limits.term]))
+        ]
+        changed = np.concatenate(numbers, axis=1)
+        A, b = np.tile(program.A.toarray(), (len(z), 1, 1)), np.tile(program.b, (len(z), 1))
+        b[:, self.rows] = -changed[:, :, 0]
+        A[:, self.rows[self.moving[0]], self.feasible.z_columns[self.moving[1]]] = changed[:, :, 1:][:, *self.moving]
+        A *= scaling.rows[:, None] * scaling.columns
+        c = scaling.columns * program.c
+        basis = np.flatnonzero(active | solver.is_equation)
+        found = least_from_basis(A, scaling.rows * b, c / np.abs(c).max(), solver.is_equation, basis)
+        x, status[found[1]], status[found[2]] = found[0], Status.OPTIMAL, Status.INFEASIBLE
+        return (scaling.columns * x)[:, self.feasible.z_columns], status
 
     def decide(self, context: Array, scale: float, margins: Array) -> tuple[Array, Status]:
         limits = self.planner.limits
@@ -312,13 +353,17 @@ class _Programs:
         program = self._program(cuts.at(reference, 1.0), limits.at(reference, 1.0))
         k = len(cuts) + len(limits)
         self.rows = np.arange(len(program.b) - k, len(program.b))
-        moves = [(one.B[:, 1:] != 0) | (one.C[:, 1:] != 0).any(axis=2) for one in (cuts, limits)]
-        self.moving = np.nonzero(np.vstack(moves))
+        self.moving = np.nonzero(np.vstack([_moving(cuts), _moving(limits)]))
         at = self.rows[self.moving[0]], self.feasible.z_columns[self.moving[1]]
         A = _with_room(program.A, *at)
         places = sp.csr_array((np.arange(1, A.nnz + 1), A.indices, A.indptr), shape=A.shape)
         self.entries = np.asarray(places[at]).ravel() - 1 if len(at[0]) else np.zeros(0, dtype=np.int64)
         self.solver = solver_of(replace(program, A=A), self.rows)
+
+
+def _moving(cuts: Cuts) -> Mask:
+    """Which slopes (K, p) of cuts differ from row to row."""
+    return np.asarray((cuts.B[:, 1:] != 0) | (cuts.C[:, 1:] != 0).any(axis=2))
 
 
 def _with_room(A: sp.csr_array, rows: Indices, columns: Indices) -> sp.csr_array:
