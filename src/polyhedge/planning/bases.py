@@ -27,9 +27,10 @@ def least_from_basis(A: Array, b: Array, c: Array, is_equation: Mask, basis: Ind
     x = np.full(A.shape[::2], np.nan)
     is_proven, is_empty = np.zeros((2, len(A)), dtype=bool)
     rows, W, costs = np.arange(len(A)), np.tile(basis, (len(A), 1)), np.zeros((0, 0))
-    unit, free = np.eye(len(basis)), is_equation[basis]
+    unit = np.eye(len(basis))
     for step in range(_STEPS):
-        at = np.arange(len(rows))
+        W.sort(axis=1)  # how a basis was found leaves no trace in the bits of its point
+        at, free = np.arange(len(rows)), is_equation[W]
         square = np.take_along_axis(A, W[:, :, None], axis=1)
         try:
             inverse = np.linalg.inv(square)

@@ -285,16 +285,15 @@ class _Programs:
 
     def decide_all(self, contexts: Array, scales: Array, margins: Array) -> list[tuple[Array, Status]]:
         """Decisions of rows, and how they were found: most are found together from the bases of a few."""
-        decided, rest = dict[int, tuple[Array, Status]](), np.arange(len(contexts))
-        for done in range(len(contexts)):
-            i, rest = int(rest[0]), rest[1:]
+        decided, rest, n_bases = dict[int, tuple[Array, Status]](), np.arange(len(contexts)), 0
+        while len(rest):
+            i, n_bases = int(rest[0]), n_bases + 1
             decided[i] = self.decide(contexts[i], scales[i], margins[i])
-            if done < _BASES and len(rest) and isinstance(self.solver, LinearSolver):
+            if n_bases <= _BASES and isinstance(self.solver, LinearSolver):
                 z, status = self._from_basis(self.solver, contexts[rest], scales[rest], margins[rest])
-                decided |= dict(zip(rest.tolist(), zip(z, status, strict=True), strict=True))
-                rest = rest[status == Status.FAILED]
-            if not len(rest):
-                break
+                own = np.flatnonzero(status != Status.FAILED)
+                decided |= {int(rest[k]): (z[k], status[k]) for k in own}
+            rest = np.setdiff1d(rest, list(decided))
         return [decided[i] for i in range(len(contexts))]
 
     def _from_basis(self, solver: LinearSolver, contexts: Array, scales: Array, margins: Array) -> tuple[Array, Statuses]:
