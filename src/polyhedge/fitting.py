@@ -38,7 +38,7 @@ from polyhedge.data import GroupSplit, Split, TimeSplit, as_indices, digest_rows
 from polyhedge.data.splits import IndexArray, dealt, evenly_chosen, has_clock, in_order, in_time
 from polyhedge.diagnostics import Diagnostic, diagnostics_of_fit, order_diagnostic, row_hashes
 from polyhedge.learners import Auto, Learner, LearnResult, Samples, learn_with_spread
-from polyhedge.model import Model, Record, calibrated_radii, fitted_model, guarantee_of
+from polyhedge.model import Model, Record, calibrated_radii, fitted_model, guarantee_of, rows_that_count
 from polyhedge.planning import DevelopmentRows, LeastMean
 from polyhedge.planning.development import Development, parts_of_policy, planned_guard
 from polyhedge.planning.margins import takes_margins
@@ -89,6 +89,10 @@ def fit(
     split, about_order = split_into_parts(settings, problem, rows, parts, split_rng)
     chosen = choose_predictor(settings, problem, rows, split, predictor_seed)
     developed = develop(settings, problem, chosen, split, seed)
+    of_radius = rows_that_count(
+        developed.family, settings.calibration or Marginal(), chosen.rows.take(developed.calibrate)
+    )
+    developed = replace(developed, calibrate=developed.calibrate[of_radius])
     model = calibrate(settings, chosen, split, developed)
     if model.guarantee == "outcome" and settings.guarantee is None and settings.learner is None:
         text = f"The guarantee in force is {guarantee_of(model)} Name the one that you want: guarantee=..."

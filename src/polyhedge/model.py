@@ -20,18 +20,20 @@ from polyhedge._support.frames import as_pandas, backend_of, from_dictionaries, 
 from polyhedge._support.stored import stored
 from polyhedge._support.text import printable
 from polyhedge._support.validation import Array, Indices
+from polyhedge.calibration.marginal import Marginal
 from polyhedge.calibration.radii import CalibrationRecord, Calibrator, Radii, refuse_groups, score_tolerance
 from polyhedge.data import Split, digest_rows, take_rows
 from polyhedge.decisions import Decisions, Labels, no_decisions, tail_mean
 from polyhedge.evaluation import RowMeasures, measure_rows
 from polyhedge.learners import LearnResult
+from polyhedge.planning.costs import PlanningProblem
 from polyhedge.planning.margins import takes_margins
 from polyhedge.predictors.columns import Schema, as_table, features_of, read_features
 from polyhedge.predictors.recipes import is_made_here
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.checks import check_outcomes
 from polyhedge.problems.layout import ProblemParameter, from_columns, parameter_rows
-from polyhedge.regions import LearnedSet, RegionFamily, Regions, Work
+from polyhedge.regions import DevelopedPolicy, LearnedSet, RegionFamily, Regions, Work
 from polyhedge.regions.cost_guard import within_support
 from polyhedge.regions.family import DEFAULT_WORK
 from polyhedge.regions.largest_cost import largest_excess
@@ -51,6 +53,8 @@ from polyhedge.rows import (
 )
 from polyhedge.sets import Region, Volume
 
+_MOST_PROGRAMS = 2_000
+"""Calibration rows that are enough where every one needs an integer program: their coverage varies by .007."""
 Prints = NDArray[np.uint64]
 """Fingerprints of rows, a number each."""
 
@@ -490,6 +494,22 @@ def calibrated_radii(family: RegionFamily, calibrator: Calibrator, rows: Rows, a
     return radii, digest_rows(rows.features, rows.outcomes)
 
 
+def rows_that_count(family: RegionFamily, calibrator: Calibrator, rows: Rows) -> Indices:
+    """Numbers of the calibration rows that set the radius: 2000 where every one needs an integer program, else all.
+
+    One is taken at random of each of 2000 equal stretches, by its position alone, so that they are as exchangeable
+    with new rows as all are. Only one radius for all rows is set by so few, and only where no rows belong together.
+    """
+    n, seen = len(rows), PlanningProblem(family.problem)
+    is_planned = isinstance(getattr(family, "policy", None), DevelopedPolicy)
+    is_one_radius = type(calibrator) is Marginal and rows.groups is None
+    needs_programs = seen.is_integer and (seen.needs_programs or bool(family.problem.constraint_names))
+    if n <= _MOST_PROGRAMS or not (is_planned and is_one_radius and needs_programs):
+        return np.arange(n)
+    edges = np.arange(_MOST_PROGRAMS + 1) * n // _MOST_PROGRAMS
+    return edges[:-1] + (np.random.default_rng(0).random(_MOST_PROGRAMS) * np.diff(edges)).astype(np.int64)
+
+
 def scores_of(family: RegionFamily, rows: Rows, block: int = 262_144, *, of_promises: bool = False) -> Array:
     """Scores (N,) of rows with outcomes, `block` rows at once, so that memory does not grow with N.
 
@@ -621,5 +641,7 @@ def _parts_in_words(model: Model) -> str:
     if learn and model.trail and model.trail[0].n == learn + calibrate:
         parts = f"{train} train and learn, {learn + calibrate} calibrate"
     parts += f", {held_out} held out" if held_out else ""
-    is_renewed = len(model.trail) > 1 or model.radii.n not in (calibrate, learn + calibrate)
+    if model.trail and model.trail[0].n == _MOST_PROGRAMS < calibrate:
+        parts += f" ({_MOST_PROGRAMS} of them, because each needs an integer program)"
+    is_renewed = len(model.trail) > 1 or model.radii.n not in (calibrate, learn + calibrate, _MOST_PROGRAMS)
     return f"{parts} in fit; since then {model.radii.n} newer ones calibrate" if is_renewed else parts

@@ -19,7 +19,7 @@ from polyhedge.data.splits import HALVES, clock_for, in_order, in_time, partitio
 from polyhedge.diagnostics import Diagnostic, diagnostics_of_new_radii, diagnostics_of_size, row_hashes, seen_rows
 from polyhedge.distributed import distributed_radius
 from polyhedge.fitting import check_whole, generator, labels_of_groups, ordered, warn_of_level
-from polyhedge.model import Model, calibrated_radii
+from polyhedge.model import Model, calibrated_radii, rows_that_count
 from polyhedge.planning.development import Development, redeveloped
 from polyhedge.predictors.recipes import is_auto, is_made_here
 from polyhedge.predictors.regressor import Predictor, as_predictor, out_of_fold
@@ -61,6 +61,7 @@ def recalibrated(
     if clock is not None and (clock.column is not None or clock.times is not None):
         # Radii that weigh rows by age, or follow them, take them in the order of time.
         rows = rows.take(in_order(np.arange(len(rows)), clock.clock(as_pandas(X), len(rows))))
+    rows = rows.take(rows_that_count(model.family, calibrator, rows))
     radii, digest = calibrated_radii(model.family, calibrator, rows, alpha)
     found = diagnostics_of_new_radii(replace(model, radii=radii), rows, in_time(settings.split), seen_rows(model))
     return radii, digest, found
@@ -123,6 +124,7 @@ def refreshed(
     elif predictor.needs_training and not stays:
         family = family.moved(predictor.fit(train_rows.features, train_rows.Y))
     own, trained = rows.take(split.calibrate), row_hashes(train_rows) if n_train else None
+    own = own.take(rows_that_count(family, calibrator, own))
     radii, digest = calibrated_radii(family, calibrator, own, alpha)
     if stays and trained is not None and model.record.trained is not None:  # rows of an earlier refresh stay in use
         trained = np.concatenate([model.record.trained, trained])

@@ -2,10 +2,10 @@ r"""Small linear programs of which every number differs, solved together from a 
 
 $$\min_x\ c^\top x \quad\text{s.t.}\quad A_i x + s = b_i,\ s \ge 0 \text{ off the equations}$$
 
-A basis W is n rows that hold with equality: $x = A_W^{-1} b_W$, $y_W = -A_W^{-\top} c$. Costs are first moved so that no
-multiplier is negative, and the dual simplex method finds a point that keeps all rows. From there the primal simplex
-method goes on with the costs as they are. All programs take each step together. The answer is proven by its slacks
-and multipliers, and what is not proven is left to a solver.
+A basis W is n rows that hold with equality: $x = A_W^{-1} b_W$, $y_W = -A_W^{-\top} c$. Costs are first moved so that
+no multiplier is negative, and the dual simplex method finds a point that keeps all rows. From there the primal simplex
+method goes on with the costs as they are. All programs take each step together. A point is proven by its slacks and
+multipliers, and that there is none by a row that rows of the basis contradict. The rest is left to a solver.
 """
 
 from __future__ import annotations

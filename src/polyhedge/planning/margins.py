@@ -296,8 +296,10 @@ class _Programs:
             rest = np.setdiff1d(rest, list(decided))
         return [decided[i] for i in range(len(contexts))]
 
-    def _from_basis(self, solver: LinearSolver, contexts: Array, scales: Array, margins: Array) -> tuple[Array, Statuses]:
-        """Decisions (N, p) of rows from the last basis of the solver, and statuses (N,): FAILED where nothing is proven."""
+    def _from_basis(
+        self, solver: LinearSolver, contexts: Array, scales: Array, margins: Array
+    ) -> tuple[Array, Statuses]:
+        """Decisions (N, p) of rows from the last basis, and statuses (N,): FAILED where nothing is proven."""
         z, status = np.full((len(contexts), self.n), np.nan), np.full(len(contexts), Status.FAILED, dtype=object)
         active, scaling = solver.active_rows(), solver.scaling
         if active is None or (active | solver.is_equation).sum() != len(scaling.columns):
@@ -310,7 +312,8 @@ class _Programs:
         changed = np.concatenate(numbers, axis=1)
         A, b = np.tile(program.A.toarray(), (len(z), 1, 1)), np.tile(program.b, (len(z), 1))
         b[:, self.rows] = -changed[:, :, 0]
-        A[:, self.rows[self.moving[0]], self.feasible.z_columns[self.moving[1]]] = changed[:, :, 1:][:, *self.moving]
+        row, column = self.moving
+        A[:, self.rows[row], self.feasible.z_columns[column]] = changed[:, row, 1 + column]
         A *= scaling.rows[:, None] * scaling.columns
         c = scaling.columns * program.c
         basis = np.flatnonzero(active | solver.is_equation)

@@ -33,7 +33,6 @@ from polyhedge.solvers.program import (
 )
 from polyhedge.solvers.verify import Verifier, nothing_known, outside
 
-
 _MOST_ROUNDS = 200
 """Rounds of tangents: usual programs take fewer than twenty."""
 
@@ -372,7 +371,7 @@ class _Squares:
         return len(self.d)
 
     def rows_at(self, y: Array) -> tuple[Array, Array]:
-        """The inequalities (m, n + k) and limits (m,) that bound the squares of y (k,) there, without those given before.
+        """Inequalities (m, n + k) and limits (m,) that bound the squares of y (k,) there, without those given before.
 
         Any tangent is one: at nine digits its slopes are 0 or large enough for HiGHS, which fails on tiny ones.
         """
