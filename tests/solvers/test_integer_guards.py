@@ -114,7 +114,7 @@ def test_a_program_that_is_kept_is_solved_once_where_the_user_limits_the_search(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kept, expected = IntegerSolver(filling(), np.arange(1)), solve(filling())
-    monkeypatch.setattr(kept.search, "solve", lambda: pytest.fail("a search without the user's options"))
+    monkeypatch.setattr(kept, "_least", lambda: pytest.fail("a search without the user's options"))
     with ph.Solver(time_limit=10.0).in_force():
         found = kept.solve()
     assert (found.status, found.value) == (Status.OPTIMAL, expected.value)

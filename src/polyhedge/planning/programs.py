@@ -31,7 +31,7 @@ from polyhedge.robust.threads import in_order
 from polyhedge.solvers.conic import ConicSolver
 from polyhedge.solvers.linear import DualProgram, LinearSolver
 from polyhedge.solvers.program import Cone, ConicProgram, Scaling, Solution, Status, row_kinds
-from polyhedge.solvers.solve import IntegerSolver, QuadraticIntegerSolver, has_kept_solver, solve
+from polyhedge.solvers.solve import IntegerSolver, solve
 from polyhedge.solvers.verify import Verifier
 
 _PART, _PART_OF_INTEGERS = 256, 32
@@ -264,7 +264,8 @@ def _condensed(problem: DecisionProblem) -> tuple[ConicProgram, Indices]:
 
 def program_of(problem: DecisionProblem, cuts: Cuts) -> RowProgram:
     """What solves one row after the other: the fastest that the cuts allow."""
-    if not has_kept_solver(_condensed(problem)[0]):
+    program = _condensed(problem)[0]
+    if len(program.integer) and not IntegerSolver.takes(program):
         return RowProgram(problem, cuts)
     if _is_one_piece(cuts):
         return _PricesChange(problem, cuts)
@@ -306,7 +307,7 @@ class RowProgram:
 class _EntriesChange(RowProgram):
     """A convex program that is set up at the first row; later rows change its numbers, as long as no entry vanishes."""
 
-    solver: LinearSolver | ConicSolver | IntegerSolver | QuadraticIntegerSolver | None = None
+    solver: LinearSolver | ConicSolver | IntegerSolver | None = None
 
     def _solve(self, center: Array, scale: float) -> Solution:
         G = self.cuts.at(center, scale)
@@ -328,7 +329,7 @@ class _EntriesChange(RowProgram):
 def solver_of(program: ConicProgram, rows: Indices, scaling: Scaling | None = None) -> Any:
     """A program of which the limits of these rows move, set up for its kind."""
     if len(program.integer):
-        return IntegerSolver(program, rows) if program.is_linear else QuadraticIntegerSolver(program, rows)
+        return IntegerSolver(program, rows)
     if not program.is_linear:
         return ConicSolver(program, scaling=scaling)
     return LinearSolver(program, varying_rows=rows, scaling=scaling, presolve=False)
@@ -344,7 +345,7 @@ class _Fixed(RowProgram, ABC):
         self.prices, self.cut_rows = self.whole.c.copy(), np.arange(len(self.whole.b) - len(cuts), len(self.whole.b))
 
     @cached_property
-    def solver(self) -> LinearSolver | ConicSolver | IntegerSolver | QuadraticIntegerSolver:
+    def solver(self) -> LinearSolver | ConicSolver | IntegerSolver:
         """The program as it was set up; a linear one takes the place of `whole`."""
         solver = solver_of(self.whole, self.cut_rows, self.scaling)
         self.whole = self.whole if isinstance(solver, ConicSolver) else solver.program

@@ -223,23 +223,34 @@ class _RelaxationBound:
 
 
 class IntegerSolver:
-    """A mixed-integer linear program whose numbers change: `program` has those of now, `varying_rows` may move.
+    """A mixed-integer program, linear but for squares of integers, whose numbers change except for these squares.
 
-    HiGHS keeps it and its relaxation in the units of the first numbers. What is not proven there is solved in full.
+    `program` has the numbers of now, `varying_rows` may move. HiGHS keeps a linear program and its relaxation in the
+    units of the first numbers, with the lines that bound the squares from below: they are the same whatever else
+    changes. What is not proven there is solved in full.
     """
 
     def __init__(self, program: ConicProgram, varying_rows: Indices) -> None:
-        plain = Scaling.of(program)
-        self.search = LinearSolver(program, varying_rows=varying_rows, scaling=plain)
-        self.program = self.search.program
-        bare = replace(self.program, integer=np.zeros(0, dtype=np.int64))
-        self.relaxation = LinearSolver(bare, varying_rows=varying_rows, scaling=plain, presolve=False)
-        self.relaxation.program = replace(bare, c=self.program.c, A=self.program.A, b=self.program.b)
+        self.program = replace(program, c=program.c.copy(), b=program.b.copy(), A=program.A.copy())
+        self.varying, self.squares = varying_rows, _Squares(program)
+        self.rows, self.limits = self.squares.rows_at(np.zeros(len(self.squares)))
+        self.search: LinearSolver | None = None
+        if len(self.squares) and (first := relaxed(program, None)).status.has_solution:
+            self._bound_squares(first.x)
+
+    @staticmethod
+    def takes(program: ConicProgram) -> bool:
+        """Whether a program has linear rows, and squares of integers only."""
+        others = np.setdiff1d(np.arange(len(program.c)), program.integer)
+        is_flat = all(cone.kind in ("zero", "nonneg") for cone in program.cones)
+        return is_flat and (program.P is None or not program.P.diagonal()[others].any())
 
     def change_entries(self, entries: Indices, values: Array) -> None:
         """Set stored entries of the matrix, by their places in it."""
-        self.relaxation.change_entries(entries, values)
-        self.search.change_entries(entries, values)
+        self.program.A.data[entries] = values
+        if self.search is not None:
+            self.relaxation.change_entries(entries, values)
+            self.search.change_entries(entries, values)
 
     def solve(self) -> Solution:
         """Solve as if it were the first time: the answer depends on the present numbers and the first units alone."""
@@ -248,21 +259,112 @@ class IntegerSolver:
     solve_cold = solve
 
     def _quickly(self) -> Solution | None:
-        """The verified optimum, if the search is not contradicted by the relaxation and by its rounded integers."""
+        """The verified optimum, once the lines are exact at the answer."""
         if solver_in_force() != Solver():  # with limits of the user's the search would be made twice
             return None
-        program, scaling = self.program, self.search.scaling
+        for _ in range(_MOST_ROUNDS):
+            answer = self._least()
+            if answer is None or not len(self.squares):
+                return answer
+            x = answer.x[: len(self.program.c)]
+            gap = self.program.value(x) - (answer.value - answer.gap)
+            if gap <= SOLVER * answer.size or not self._bound_squares(x):
+                scaling = Scaling.of(self.program)
+                size = at_stake(self.program, x, scaling)
+                point = Verifier(self.program, scaling).verify_integer(self.program, x, gap, size)
+                return point if point.status is Status.OPTIMAL else None
+        return None
+
+    def _bound_squares(self, x: Array) -> bool:
+        """Whether there are new lines that bound the squares at a point."""
+        rows, limits = self.squares.rows_at(self.squares.L @ x)
+        self.rows, self.limits = np.vstack([self.rows, rows]), np.append(self.limits, limits)
+        self.search = None if len(rows) else self.search
+        return len(rows) > 0
+
+    def _set_up(self) -> LinearSolver:
+        """The program with the lines so far."""
+        program, (m, n), k = self.program, self.program.A.shape, len(self.squares)
+        A = sp.csr_array((program.A.data, program.A.indices, program.A.indptr), shape=(m, n + k))
+        whole = ConicProgram(
+            np.append(program.c, np.ones(k)),
+            sp.csr_array(sp.vstack([A, sp.csr_array(self.rows)])) if k else A,
+            np.append(program.b, self.limits),
+            (*program.cones, Cone("nonneg", len(self.limits))),
+            offset=program.offset,
+            integer=program.integer,
+        )
+        plain = Scaling.of(whole)
+        self.search = LinearSolver(whole, varying_rows=self.varying, scaling=plain)
+        self.linear = self.search.program
+        bare = replace(self.linear, integer=np.zeros(0, dtype=np.int64))
+        self.relaxation = LinearSolver(bare, varying_rows=self.varying, scaling=plain, presolve=False)
+        self.relaxation.program = replace(bare, c=self.linear.c, A=self.linear.A, b=self.linear.b)
+        return self.search
+
+    def _least(self) -> Solution | None:
+        """The linear program's optimum, if neither the relaxation nor its rounded integers contradict the search."""
+        search = self.search or self._set_up()
+        program, scaling = self.linear, search.scaling
+        program.c[: len(self.program.c)], program.b[: len(self.program.b)] = self.program.c, self.program.b
         continuous = self.relaxation.solve_cold()
         if continuous.status is not Status.OPTIMAL:
             return None
         x = self.relaxation.completed(program.integer, np.round(continuous.x[program.integer]))
         size = at_stake(program, x, scaling)
-        point = self.search.verifier.verify_integer(program, x, 0.0, size)
+        point = search.verifier.verify_integer(program, x, 0.0, size)
         bound = _RelaxationBound(program, scaling, scaling, continuous, point)
         if (rounded := bound.optimum) is not None:
             return rounded
-        answer, is_credible = bound.seen(self.search.solve_cold())
+        answer, is_credible = bound.seen(search.solve_cold())
         return answer if is_credible and answer.status is Status.OPTIMAL else None
+
+
+class _Squares:
+    r"""$\tfrac12 x^\top P x$ as a sum of $\tfrac12 d_k (l_k^\top x)^2$, each with a column that is at least as large.
+
+    A square is at least as large as its tangents. If $l_k^\top x$ is an integer, it is at least as large as the line
+    through its values at two integers next to each other, and equal to it at both.
+    """
+
+    def __init__(self, program: ConicProgram) -> None:
+        self.n = len(program.c)
+        P = np.zeros((self.n, self.n)) if program.P is None else program.P.toarray()
+        there, self.known = np.flatnonzero(P.diagonal() > 0), set[tuple[int, float, float]]()
+        terms, is_whole = list[tuple[float, Array]](), np.isin(np.arange(self.n), program.integer)
+        if is_whole[there].all() and np.count_nonzero(P) > len(there):
+            # What all integers have in common goes first: it is exact there, and what is left is often a sum of them.
+            least = float(np.linalg.eigvalsh(P[np.ix_(there, there)])[0]) * (1 - ROUNDING)
+            terms = [(least, row) for row in np.eye(self.n)[there]] if least > PIVOT * P.max() else []
+            P[there, there] -= least if terms else 0.0
+        size = P.max(initial=0.0)
+        for j in there:
+            if P[j, j] > ROUNDING * size:
+                terms.append((float(P[j, j]), P[j] / P[j, j]))
+                P = P - P[j, j] * np.outer(terms[-1][1], terms[-1][1])
+        self.d, self.L = np.array([d for d, _ in terms]), np.array([row for _, row in terms]).reshape(-1, self.n)
+        is_integer = (np.abs(self.L - np.round(self.L)) <= TIE) & (is_whole | (np.abs(self.L) <= TIE))
+        self.is_integer = is_integer.all(axis=1)
+        self.L[self.is_integer] = np.round(self.L[self.is_integer])
+
+    def __len__(self) -> int:
+        return len(self.d)
+
+    def rows_at(self, y: Array) -> tuple[Array, Array]:
+        """Inequalities (m, n + k) and limits (m,) that bound the squares of y (k,) there, without those given before.
+
+        Any tangent is one: at nine digits its slopes are 0 or large enough for HiGHS, which fails on tiny ones.
+        """
+        y = np.round(y, 9)
+        low, high = np.where(self.is_integer, np.floor(y), y), np.where(self.is_integer, np.ceil(y), y)
+        ends = [(low, np.where(self.is_integer, low + 1, y)), (np.where(self.is_integer, high - 1, y), high)]
+        new = {(k, float(a[k]), float(b[k])) for a, b in ends for k in range(len(y))} - self.known
+        self.known |= new
+        rows, limits = np.zeros((len(new), self.n + len(y))), np.zeros(len(new))
+        for i, (k, a, b) in enumerate(sorted(new)):
+            rows[i, : self.n], rows[i, self.n + k] = self.d[k] * (a + b) / 2 * self.L[k], -1.0
+            limits[i] = self.d[k] * a * b / 2
+        return rows, limits
 
 
 def check_cones(program: ConicProgram) -> None:
@@ -338,132 +440,6 @@ def _scaling_of_rows(program: ConicProgram) -> Scaling:
         largest = np.ravel(largest.toarray() if sp.issparse(largest) else largest)
         rows = np.array([1 / power_of_two(size) for size in largest.tolist()])
     return Scaling(rows, np.ones(n), 1.0, np.zeros(n), np.zeros(m))
-
-
-class _Squares:
-    r"""$\tfrac12 x^\top P x$ as a sum of $\tfrac12 d_k (l_k^\top x)^2$, each with a column that is at least as large.
-
-    A square is at least as large as its tangents. If $l_k^\top x$ is an integer, it is at least as large as the line
-    through its values at two integers next to each other, and equal to it at both.
-    """
-
-    def __init__(self, program: ConicProgram) -> None:
-        self.n = len(program.c)
-        P = np.zeros((self.n, self.n)) if program.P is None else program.P.toarray()
-        there, self.known = np.flatnonzero(P.diagonal() > 0), set[tuple[int, float, float]]()
-        terms, is_whole = list[tuple[float, Array]](), np.isin(np.arange(self.n), program.integer)
-        if is_whole[there].all() and np.count_nonzero(P) > len(there):
-            # What all integers have in common goes first: it is exact there, and what is left is often a sum of them.
-            least = float(np.linalg.eigvalsh(P[np.ix_(there, there)])[0]) * (1 - ROUNDING)
-            terms = [(least, row) for row in np.eye(self.n)[there]] if least > PIVOT * P.max() else []
-            P[there, there] -= least if terms else 0.0
-        size = P.max(initial=0.0)
-        for j in there:
-            if P[j, j] > ROUNDING * size:
-                terms.append((float(P[j, j]), P[j] / P[j, j]))
-                P = P - P[j, j] * np.outer(terms[-1][1], terms[-1][1])
-        self.d, self.L = np.array([d for d, _ in terms]), np.array([row for _, row in terms]).reshape(-1, self.n)
-        is_integer = (np.abs(self.L - np.round(self.L)) <= TIE) & (is_whole | (np.abs(self.L) <= TIE))
-        self.is_integer = is_integer.all(axis=1)
-        self.L[self.is_integer] = np.round(self.L[self.is_integer])
-
-    def __len__(self) -> int:
-        return len(self.d)
-
-    def rows_at(self, y: Array) -> tuple[Array, Array]:
-        """Inequalities (m, n + k) and limits (m,) that bound the squares of y (k,) there, without those given before.
-
-        Any tangent is one: at nine digits its slopes are 0 or large enough for HiGHS, which fails on tiny ones.
-        """
-        y = np.round(y, 9)
-        low, high = np.where(self.is_integer, np.floor(y), y), np.where(self.is_integer, np.ceil(y), y)
-        ends = [(low, np.where(self.is_integer, low + 1, y)), (np.where(self.is_integer, high - 1, y), high)]
-        new = {(k, float(a[k]), float(b[k])) for a, b in ends for k in range(len(y))} - self.known
-        self.known |= new
-        rows, limits = np.zeros((len(new), self.n + len(y))), np.zeros(len(new))
-        for i, (k, a, b) in enumerate(sorted(new)):
-            rows[i, : self.n], rows[i, self.n + k] = self.d[k] * (a + b) / 2 * self.L[k], -1.0
-            limits[i] = self.d[k] * a * b / 2
-        return rows, limits
-
-
-def has_kept_solver(program: ConicProgram) -> bool:
-    """Whether programs that differ in their numbers share a solver: cones, and squares of others, take integers not."""
-    if not len(program.integer) or program.is_linear:
-        return True
-    others = np.setdiff1d(np.arange(len(program.c)), program.integer)
-    is_flat = all(cone.kind in ("zero", "nonneg") for cone in program.cones)
-    return is_flat and program.P is not None and not program.P.diagonal()[others].any()
-
-
-class QuadraticIntegerSolver:
-    """A program with a quadratic cost of its integers and linear rows, whose numbers change except for that cost.
-
-    The lines that bound the squares from below are kept, because they are the same whatever else changes. What is not
-    proven with them is solved in full.
-    """
-
-    def __init__(self, program: ConicProgram, varying_rows: Indices) -> None:
-        self.program = replace(program, c=program.c.copy(), b=program.b.copy(), A=program.A.copy())
-        self.varying, self.scaling, self.squares = varying_rows, Scaling.of(program), _Squares(program)
-        self.verifier = Verifier(self.program, self.scaling)
-        self.rows, self.limits = self.squares.rows_at(np.zeros(len(self.squares)))
-        self.linear: IntegerSolver | None = None
-        first = relaxed(program, None)
-        if first.status.has_solution:
-            self._add(first.x)
-
-    def _add(self, x: Array) -> bool:
-        """Whether there are new lines that bound the squares at a point."""
-        rows, limits = self.squares.rows_at(self.squares.L @ x)
-        self.rows, self.limits = np.vstack([self.rows, rows]), np.append(self.limits, limits)
-        self.linear = None if len(rows) else self.linear
-        return len(rows) > 0
-
-    def _changed(self) -> IntegerSolver:
-        """The linear program with the lines so far and the numbers of now."""
-        program, (m, n), k = self.program, self.program.A.shape, len(self.squares)
-        if self.linear is None:
-            A = sp.csr_array((program.A.data, program.A.indices, program.A.indptr), shape=(m, n + k))
-            whole = ConicProgram(
-                np.append(program.c, np.ones(k)),
-                sp.csr_array(sp.vstack([A, sp.csr_array(self.rows)])),
-                np.append(program.b, self.limits),
-                (*program.cones, Cone("nonneg", len(self.limits))),
-                offset=program.offset,
-                integer=program.integer,
-            )
-            self.linear = IntegerSolver(whole, self.varying)
-        self.linear.program.c[:n], self.linear.program.b[:m] = program.c, program.b
-        return self.linear
-
-    def change_entries(self, entries: Indices, values: Array) -> None:
-        """Set stored entries of the matrix, by their places in it."""
-        self.program.A.data[entries] = values
-        self.verifier = Verifier(self.program, self.scaling)
-        if self.linear is not None:
-            self.linear.change_entries(entries, values)
-
-    def solve(self) -> Solution:
-        """Solve to the tolerance of integer programs: the answer depends on the present numbers alone."""
-        return self._quickly() or solve(self.program)
-
-    solve_cold = solve
-
-    def _quickly(self) -> Solution | None:
-        """The verified optimum, once the lines are exact at the answer."""
-        if solver_in_force() != Solver():
-            return None
-        for _ in range(_MOST_ROUNDS):
-            answer = self._changed().solve()
-            if answer.status is not Status.OPTIMAL:
-                return None
-            x = answer.x[: len(self.program.c)]
-            gap = self.program.value(x) - (answer.value - answer.gap)
-            if gap <= SOLVER * answer.size or not self._add(x):
-                point = self.verifier.verify_integer(self.program, x, gap, at_stake(self.program, x, self.scaling))
-                return point if point.status is Status.OPTIMAL else None
-        return None
 
 
 class _LinearRelaxation:
