@@ -12,22 +12,69 @@ from __future__ import annotations
 
 import numpy as np
 
-from polyhedge._support.tolerances import CANCELLATION, FEASIBLE, PIVOT, SOLVER
+from polyhedge._support.tolerances import CANCELLATION, FEASIBLE, PIVOT, SOLVED, SOLVER, TIE
 from polyhedge._support.validation import Array, Indices, Mask
 
-_STEPS = 60
-"""Steps after which programs are left to a solver."""
+_STEPS, _ROUNDS = 60, 200
+"""Steps, and rounds of branching, after which programs are left to a solver."""
+_BRANCHED = 2
+"""Nodes of a program that are branched in a round, those with the least bounds."""
 
 
-def least_from_basis(A: Array, b: Array, c: Array, is_equation: Mask, basis: Indices) -> tuple[Array, Mask, Mask]:
-    """Best points (N, n) of programs A (N, m, n), b (N, m), c (n,); which are proven (N,), and which have none (N,).
+def least_integers(
+    A: Array, b: Array, c: Array, is_equation: Mask, bases: Indices, integer: Indices
+) -> tuple[Array, Mask, Mask]:
+    """The same as `least_from_basis` where some columns are integers, by branch and bound.
 
-    Numbers are near 1, and `basis` (n,) holds all equations.
+    A node is a program with further limits of its integers, and goes on from the basis of the node before.
+    """
+    n_rows, p, n = len(A), len(integer), A.shape[2]
+    sides = np.concatenate([np.eye(n)[integer], -np.eye(n)[integer]])
+    A = np.concatenate([A, np.broadcast_to(sides, (n_rows, 2 * p, n))], axis=1)
+    is_equation = np.append(is_equation, np.zeros(2 * p, dtype=bool))
+    best, value, is_known = np.full((n_rows, n), np.nan), np.full(n_rows, np.inf), np.ones(n_rows, dtype=bool)
+    row, limits, W = np.arange(n_rows), np.full((n_rows, 2 * p), np.inf), bases
+    waiting: tuple[Array, ...] = row[:0], np.zeros(0), np.zeros((0, p)), limits[:0], W[:0]
+    for _ in range(_ROUNDS):
+        x, is_proven, is_empty, W = least_from_basis(A[row], np.hstack([b[row], limits]), c, is_equation, W)
+        is_known[row[~is_proven & ~is_empty]] = False
+        z, cost = x[:, integer], x @ c
+        is_whole = np.abs(z - np.round(z)).max(axis=1) <= SOLVED
+        found = np.flatnonzero(is_whole & (cost < value[row]))
+        found = found[np.argsort(-cost[found], kind="stable")]  # the least of a program is written last
+        best[row[found]], value[row[found]] = x[found], cost[found]
+        nodes = [np.concatenate(pair) for pair in zip(waiting, (row, cost, z, limits, W), strict=True)]
+        whole = np.concatenate([np.zeros(len(waiting[0]), dtype=bool), is_whole])
+        is_open = ~whole & is_known[nodes[0]] & (nodes[1] < value[nodes[0]] - TIE * (1 + np.abs(nodes[1])))
+        nodes = [one[is_open] for one in nodes]
+        order = np.lexsort((nodes[1], nodes[0]))
+        row = nodes[0][order]
+        is_next = np.arange(len(row)) - np.searchsorted(row, row) < _BRANCHED
+        waiting = tuple(one[order[~is_next]] for one in nodes)
+        row, _, z, limits, W = (one[order[is_next]] for one in nodes)
+        if not len(row):
+            break
+        at, j = np.arange(len(row)), np.abs(z - np.round(z)).argmax(axis=1)
+        below, above = limits.copy(), limits.copy()
+        below[at, j], above[at, p + j] = np.floor(z[at, j]), -np.ceil(z[at, j])
+        row, limits, W = np.tile(row, 2), np.concatenate([below, above]), np.tile(W, (2, 1))
+    is_known[row] = False
+    best[:, integer] = np.round(best[:, integer])
+    return best, is_known & np.isfinite(value), is_known & np.isposinf(value)
+
+
+def least_from_basis(
+    A: Array, b: Array, c: Array, is_equation: Mask, bases: Indices
+) -> tuple[Array, Mask, Mask, Indices]:
+    """Best points (N, n) of programs A (N, m, n), b (N, m), c (n,), and the bases (N, n) where these were found.
+
+    Between them, which points are proven (N,), and which programs have none (N,). Numbers are near 1, and the bases
+    (N, n) to begin with hold all equations.
     """
     x = np.full(A.shape[::2], np.nan)
     is_proven, is_empty = np.zeros((2, len(A)), dtype=bool)
-    rows, W, costs = np.arange(len(A)), np.tile(basis, (len(A), 1)), np.zeros((0, 0))
-    unit = np.eye(len(basis))
+    rows, W, costs, unit = np.arange(len(A)), bases.copy(), np.zeros((0, 0)), np.eye(bases.shape[1])
+    last = W.copy()
     for step in range(_STEPS):
         W.sort(axis=1)  # how a basis was found leaves no trace in the bits of its point
         at, free = np.arange(len(rows)), is_equation[W]
@@ -50,7 +97,7 @@ def least_from_basis(A: Array, b: Array, c: Array, is_equation: Mask, basis: Ind
         cheapest = y.argmin(axis=1)
         is_dual = y[at, cheapest] >= -SOLVER
         ends = is_sound & is_inside & is_dual
-        x[rows[ends]], is_proven[rows[ends]] = point[ends], True
+        x[rows[ends]], is_proven[rows[ends]], last[rows[ends]] = point[ends], True, W[ends]
         # Dual: the row that is broken most enters, and the first multiplier to vanish leaves. Primal: the row with the
         # most negative multiplier leaves, and the first that is met enters.
         rates = (A[at, worst][:, None] @ inverse)[:, 0]
@@ -67,7 +114,7 @@ def least_from_basis(A: Array, b: Array, c: Array, is_equation: Mask, basis: Ind
         rows, W, A, b, costs = rows[goes_on], W[goes_on], A[goes_on], b[goes_on], costs[goes_on]
         if not len(rows):
             break
-    return x, is_proven, is_empty
+    return x, is_proven, is_empty, last
 
 
 def _first(values: Array, rates: Array) -> Indices:

@@ -25,7 +25,7 @@ from polyhedge._support.stored import stored
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.data.splits import evenly_chosen
 from polyhedge.decisions import all_optimal
-from polyhedge.planning.bases import least_from_basis
+from polyhedge.planning.bases import least_from_basis, least_integers
 from polyhedge.planning.corners import Corners, MovingProgram
 from polyhedge.planning.costs import PlanningProblem
 from polyhedge.planning.programs import solver_of, with_cuts
@@ -289,20 +289,26 @@ class _Programs:
         while len(rest):
             i, n_bases = int(rest[0]), n_bases + 1
             decided[i] = self.decide(contexts[i], scales[i], margins[i])
-            if n_bases <= _BASES and isinstance(self.solver, LinearSolver):
-                z, status = self._from_basis(self.solver, contexts[rest], scales[rest], margins[rest])
+            if n_bases <= _BASES:
+                z, status = self._from_basis(contexts[rest], scales[rest], margins[rest])
                 own = np.flatnonzero(status != Status.FAILED)
                 decided |= {int(rest[k]): (z[k], status[k]) for k in own}
             rest = np.setdiff1d(rest, list(decided))
         return [decided[i] for i in range(len(contexts))]
 
-    def _from_basis(
-        self, solver: LinearSolver, contexts: Array, scales: Array, margins: Array
-    ) -> tuple[Array, Statuses]:
+    def _from_basis(self, contexts: Array, scales: Array, margins: Array) -> tuple[Array, Statuses]:
         """Decisions (N, p) of rows from the last basis, and statuses (N,): FAILED where nothing is proven."""
         z, status = np.full((len(contexts), self.n), np.nan), np.full(len(contexts), Status.FAILED, dtype=object)
-        active, scaling = solver.active_rows(), solver.scaling
-        if active is None or (active | solver.is_equation).sum() != len(scaling.columns):
+        solver, integer = self.solver, self.feasible.program.integer
+        if isinstance(solver, IntegerSolver):
+            solver = None if solver.search is None else solver.relaxation
+            active = None if solver is None or not solver.solve_cold().status.has_solution else solver.active_rows()
+        else:
+            active = None if solver is None else solver.active_rows()
+        if solver is None or active is None:
+            return z, status
+        scaling = solver.scaling
+        if (active | solver.is_equation).sum() != len(scaling.columns):
             return z, status
         limits, program = self.planner.limits, solver.program
         numbers = [
@@ -316,9 +322,10 @@ class _Programs:
         A[:, self.rows[row], self.feasible.z_columns[column]] = changed[:, row, 1 + column]
         A *= scaling.rows[:, None] * scaling.columns
         c = scaling.columns * program.c
-        basis = np.flatnonzero(active | solver.is_equation)
-        found = least_from_basis(A, scaling.rows * b, c / np.abs(c).max(), solver.is_equation, basis)
-        x, status[found[1]], status[found[2]] = found[0], Status.OPTIMAL, Status.INFEASIBLE
+        bases = np.tile(np.flatnonzero(active | solver.is_equation), (len(z), 1))
+        given = A, scaling.rows * b, c / np.abs(c).max(), solver.is_equation, bases
+        x, is_best, is_empty = least_integers(*given, integer) if len(integer) else least_from_basis(*given)[:3]
+        status[is_best], status[is_empty] = Status.OPTIMAL, Status.INFEASIBLE
         return (scaling.columns * x)[:, self.feasible.z_columns], status
 
     def decide(self, context: Array, scale: float, margins: Array) -> tuple[Array, Status]:
