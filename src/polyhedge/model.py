@@ -500,11 +500,12 @@ def rows_that_count(family: RegionFamily, calibrator: Calibrator, rows: Rows) ->
     One is taken at random of each of 2000 equal stretches, by its position alone, so that they are as exchangeable
     with new rows as all are. Only one radius for all rows is set by so few, and only where no rows belong together.
     """
-    n, seen = len(rows), PlanningProblem(family.problem)
+    n, is_one_radius = len(rows), type(calibrator) is Marginal and rows.groups is None
     is_planned = isinstance(getattr(family, "policy", None), DevelopedPolicy)
-    is_one_radius = type(calibrator) is Marginal and rows.groups is None
-    needs_programs = seen.is_integer and (seen.needs_programs or bool(family.problem.constraint_names))
-    if n <= _MOST_PROGRAMS or not (is_planned and is_one_radius and needs_programs):
+    if n <= _MOST_PROGRAMS or not (is_one_radius and is_planned):
+        return np.arange(n)
+    seen = PlanningProblem(family.problem)
+    if not (seen.is_integer and (seen.needs_programs or family.problem.constraint_names)):
         return np.arange(n)
     edges = np.arange(_MOST_PROGRAMS + 1) * n // _MOST_PROGRAMS
     return edges[:-1] + (np.random.default_rng(0).random(_MOST_PROGRAMS) * np.diff(edges)).astype(np.int64)

@@ -10,12 +10,14 @@ multipliers, and that there is none by a row that rows of the basis contradict. 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from polyhedge._support.tolerances import CANCELLATION, FEASIBLE, PIVOT, SOLVED, SOLVER, TIE
 from polyhedge._support.validation import Array, Indices, Mask
 
-_STEPS, _ROUNDS = 60, 200
+_STEPS, _ROUNDS = 60, 40
 """Steps, and rounds of branching, after which programs are left to a solver."""
 _BRANCHED = 2
 """Nodes of a program that are branched in a round, those with the least bounds."""
@@ -34,7 +36,7 @@ def least_integers(
     is_equation = np.append(is_equation, np.zeros(2 * p, dtype=bool))
     best, value, is_known = np.full((n_rows, n), np.nan), np.full(n_rows, np.inf), np.ones(n_rows, dtype=bool)
     row, limits, W = np.arange(n_rows), np.full((n_rows, 2 * p), np.inf), bases
-    waiting: tuple[Array, ...] = row[:0], np.zeros(0), np.zeros((0, p)), limits[:0], W[:0]
+    waiting: list[Any] = [row[:0], np.zeros(0), np.zeros((0, p)), limits[:0], W[:0]]
     for _ in range(_ROUNDS):
         x, is_proven, is_empty, W = least_from_basis(A[row], np.hstack([b[row], limits]), c, is_equation, W)
         is_known[row[~is_proven & ~is_empty]] = False
@@ -50,7 +52,7 @@ def least_integers(
         order = np.lexsort((nodes[1], nodes[0]))
         row = nodes[0][order]
         is_next = np.arange(len(row)) - np.searchsorted(row, row) < _BRANCHED
-        waiting = tuple(one[order[~is_next]] for one in nodes)
+        waiting = [one[order[~is_next]] for one in nodes]
         row, _, z, limits, W = (one[order[is_next]] for one in nodes)
         if not len(row):
             break

@@ -50,8 +50,8 @@ from polyhedge.solvers.solve import IntegerSolver, solve
 Statuses = NDArray[np.object_]
 _PART = 256
 """Rows that one solver takes, together as far as possible, and else one after the other from its beginning."""
-_BASES = 2
-"""Rows of a part whose bases others start from."""
+_BASES, _MOST_COLUMNS = 2, 32
+"""Rows of a part whose bases others start from, and columns beyond which a solver is as quick."""
 _ROUNDS, _ROWS = 8, 24
 """Rounds in which cuts are looked for, and rows they are looked for at."""
 _MARGINS = (0.4, 1.0, 1.8, 3.0)
@@ -305,7 +305,7 @@ class _Programs:
             active = None if solver is None or not solver.solve_cold().status.has_solution else solver.active_rows()
         else:
             active = None if solver is None else solver.active_rows()
-        if solver is None or active is None:
+        if solver is None or active is None or len(solver.scaling.columns) > _MOST_COLUMNS:
             return z, status
         scaling = solver.scaling
         if (active | solver.is_equation).sum() != len(scaling.columns):

@@ -522,7 +522,10 @@ def with_cuts(
         P = sp.csr_array((P.data, P.indices, np.append(P.indptr, np.full(m, P.indptr[-1]))), shape=(n + m, n + m))
     c = np.concatenate([program.c, np.ones(m)])
     if breaks_ties:
-        sizes = np.max([np.ptp(slopes[term == one], axis=0) for one in terms], axis=0) + np.abs(c[columns])
+        # A term of one cut has the slopes of a cost that all rows share.
+        own = [slopes[term == one] for one in terms]
+        sizes = np.max([np.ptp(one, axis=0) if len(one) > 1 else np.abs(one[0]) for one in own], axis=0)
+        sizes += np.abs(c[columns])
         weights = np.sqrt(2.0 + np.arange(len(columns)))  # no sums of some are sums of others
         c[columns] += _TIE * weights / weights[-1] * sizes
     return ConicProgram(

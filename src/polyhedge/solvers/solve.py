@@ -330,14 +330,13 @@ class _Squares:
     def __init__(self, program: ConicProgram) -> None:
         self.n = len(program.c)
         P = np.zeros((self.n, self.n)) if program.P is None else program.P.toarray()
-        there, self.known = np.flatnonzero(P.diagonal() > 0), set[tuple[int, float, float]]()
+        size, there, self.known = P.max(initial=0.0), np.flatnonzero(P.diagonal() > 0), set[tuple[int, float, float]]()
         terms, is_whole = list[tuple[float, Array]](), np.isin(np.arange(self.n), program.integer)
         if is_whole[there].all() and np.count_nonzero(P) > len(there):
             # What all integers have in common goes first: it is exact there, and what is left is often a sum of them.
-            least = float(np.linalg.eigvalsh(P[np.ix_(there, there)])[0]) * (1 - ROUNDING)
-            terms = [(least, row) for row in np.eye(self.n)[there]] if least > PIVOT * P.max() else []
+            least = float(np.linalg.eigvalsh(P[np.ix_(there, there)])[0])
+            terms = [(least, row) for row in np.eye(self.n)[there]] if least > PIVOT * size else []
             P[there, there] -= least if terms else 0.0
-        size = P.max(initial=0.0)
         for j in there:
             if P[j, j] > ROUNDING * size:
                 terms.append((float(P[j, j]), P[j] / P[j, j]))
