@@ -89,10 +89,9 @@ def fit(
     split, about_order = split_into_parts(settings, problem, rows, parts, split_rng)
     chosen = choose_predictor(settings, problem, rows, split, predictor_seed)
     developed = develop(settings, problem, chosen, split, seed)
-    of_radius = rows_that_count(
-        developed.family, settings.calibration or Marginal(), chosen.rows.take(developed.calibrate)
-    )
-    developed = replace(developed, calibrate=developed.calibrate[of_radius])
+    own, calibrator = chosen.rows.take(developed.calibrate), settings.calibration or Marginal()
+    counted = developed.calibrate[rows_that_count(developed.family, calibrator, own)]
+    developed = replace(developed, calibrate=counted)
     model = calibrate(settings, chosen, split, developed)
     if model.guarantee == "outcome" and settings.guarantee is None and settings.learner is None:
         text = f"The guarantee in force is {guarantee_of(model)} Name the one that you want: guarantee=..."

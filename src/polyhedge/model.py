@@ -641,8 +641,8 @@ def _parts_in_words(model: Model) -> str:
     parts = f"{train} train, {learn} learn, {calibrate} calibrate"
     if learn and model.trail and model.trail[0].n == learn + calibrate:
         parts = f"{train} train and learn, {learn + calibrate} calibrate"
-    parts += f", {held_out} held out" if held_out else ""
-    if model.trail and model.trail[0].n == _MOST_PROGRAMS < calibrate:
+    elif model.trail and model.trail[0].n == _MOST_PROGRAMS < calibrate:
         parts += f" ({_MOST_PROGRAMS} of them, because each needs an integer program)"
+    parts += f", {held_out} held out" if held_out else ""
     is_renewed = len(model.trail) > 1 or model.radii.n not in (calibrate, learn + calibrate, _MOST_PROGRAMS)
     return f"{parts} in fit; since then {model.radii.n} newer ones calibrate" if is_renewed else parts

@@ -65,6 +65,7 @@ def least_integers(
     return best, is_known & np.isfinite(value), is_known & np.isposinf(value)
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def least_from_basis(
     A: Array, b: Array, c: Array, is_equation: Mask, bases: Indices
 ) -> tuple[Array, Mask, Mask, Indices]:
@@ -106,7 +107,8 @@ def least_from_basis(
         entering = _first(np.maximum(y, 0.0), rates)
         # A broken row that is a sum of rows of the basis, times numbers that are not positive, is always broken.
         is_broken = slack[at, worst] < -FEASIBLE * (1 + np.abs(point).max(axis=1))
-        is_empty[rows] = is_sound & is_broken & (entering < 0) & ~is_equation[worst]
+        is_none = is_broken & (np.where(free, 0.0, rates).max(axis=1) <= CANCELLATION)
+        is_empty[rows] = is_sound & is_none & ~is_equation[worst]
         edge = -(A @ inverse[at, :, cheapest][:, :, None])[:, :, 0]
         np.put_along_axis(edge, W, 0.0, axis=1)
         met = _first(np.maximum(slack, 0.0), edge)

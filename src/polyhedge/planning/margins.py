@@ -302,13 +302,12 @@ class _Programs:
         solver, integer = self.solver, self.feasible.program.integer
         if isinstance(solver, IntegerSolver):
             solver = None if solver.search is None else solver.relaxation
-            active = None if solver is None or not solver.solve_cold().status.has_solution else solver.active_rows()
-        else:
-            active = None if solver is None else solver.active_rows()
-        if solver is None or active is None or len(solver.scaling.columns) > _MOST_COLUMNS:
+        if solver is None or len(solver.scaling.columns) > _MOST_COLUMNS:
             return z, status
-        scaling = solver.scaling
-        if (active | solver.is_equation).sum() != len(scaling.columns):
+        if len(integer):  # the relaxation was last solved with integers put in
+            solver.solve_cold()
+        active, scaling = solver.active_rows(), solver.scaling
+        if active is None or (active | solver.is_equation).sum() != len(scaling.columns):
             return z, status
         limits, program = self.planner.limits, solver.program
         numbers = [
