@@ -33,7 +33,7 @@ from polyhedge.predictors.recipes import is_made_here
 from polyhedge.problems import DecisionProblem
 from polyhedge.problems.checks import check_outcomes
 from polyhedge.problems.layout import ProblemParameter, from_columns, parameter_rows
-from polyhedge.regions import DevelopedPolicy, LearnedSet, RegionFamily, Regions, Work
+from polyhedge.regions import LearnedSet, RegionFamily, Regions, Work
 from polyhedge.regions.cost_guard import within_support
 from polyhedge.regions.family import DEFAULT_WORK
 from polyhedge.regions.largest_cost import largest_excess
@@ -501,11 +501,10 @@ def rows_that_count(family: RegionFamily, calibrator: Calibrator, rows: Rows) ->
     with new rows as all are. Only one radius for all rows is set by so few, and only where no rows belong together.
     """
     n, is_one_radius = len(rows), type(calibrator) is Marginal and rows.groups is None
-    is_planned = isinstance(getattr(family, "policy", None), DevelopedPolicy)
-    if n <= _MOST_PROGRAMS or not (is_one_radius and is_planned):
-        return np.arange(n)
     seen = PlanningProblem(family.problem)
-    if not (seen.is_integer and (seen.needs_programs or family.problem.constraint_names)):
+    if n <= _MOST_PROGRAMS or not is_one_radius or family.report is None or not seen.is_integer:
+        return np.arange(n)
+    if not (seen.needs_programs or family.problem.constraint_names):
         return np.arange(n)
     edges = np.arange(_MOST_PROGRAMS + 1) * n // _MOST_PROGRAMS
     return edges[:-1] + (np.random.default_rng(0).random(_MOST_PROGRAMS) * np.diff(edges)).astype(np.int64)

@@ -129,23 +129,23 @@ def test_no_module_is_longer_than_a_reader_keeps_in_mind() -> None:
 
 
 BUDGETS = {
-    "": 3783,  # 2900 is the aim
+    "": 3808,  # 2900 is the aim; which calibration rows count takes 20
     "data": 868,  # 900 is the aim
     "predictors": 1593,  # 1000 is the aim
     "problems": 4750,  # 3900 is the aim
     "sets": 1116,
     "robust": 3461,  # 3500 is the aim
     "learners": 3852,
-    "planning": 4272,  # 3000 is the aim
+    "planning": 4473,  # 3000 is the aim; programs that are solved together take 180
     "regions": 1037,  # 900 is the aim
-    "calibration": 1853,  # 1900 is the aim
-    "monitoring": 1362,
+    "calibration": 1855,  # 1900 is the aim
+    "monitoring": 1364,
     "io": 1437,  # 1500 is the aim
     "plots": 1050,  # 1000 is the aim
     "app": 3755,  # 3800 is the aim
     "distributed": 541,  # 600 is the aim
     "integrations": 122,
-    "solvers": 2034,
+    "solvers": 2136,  # squares of integers, bounded by lines that are kept, take 90
     "_support": 1136,  # 900 is the aim
 }
 """Lines of each package, "" being the modules at the top level: new code finds its room, or makes room."""
