@@ -380,7 +380,7 @@ def test_caution_without_plans_is_refused_at_fit_and_nowhere_before(settings):
     with pytest.raises(ValueError, match=r'caution=0\.2 weighs policies .* or take guarantee="cost"'):
         decider.fit(X, Y)
     settings = {"learner": ph.learners.OneSidedBox()} | settings
-    fitted = decider.set_params(caution=0.5, **settings).fit(X, Y)
+    fitted = decider.set_params(caution=0.25, **settings).fit(X, Y)
     assert fitted.model_.guarantee == "outcome"
 
 

@@ -398,7 +398,7 @@ def _by_tangents(program: ConicProgram, time_limit: float | None, max_nodes: int
             if not best.status.has_solution:
                 return replace(best, status=outer.status, detail=outer.detail)
             break
-        lower = max(lower, outer.value - outer.gap)
+        lower = outer.value - outer.gap  # rows are only added: a higher bound of before was an error of the search
         candidate = with_fixed_integers(program, outer.x[: len(program.c)], _scaling_of_rows(program))
         is_cut = relaxation.cut_off(outer.x)
         relaxation.support_at(candidate)
@@ -466,8 +466,8 @@ class _LinearRelaxation:
                 kinds.append(cone)
         A = sp.vstack([sp.csr_array((0, n)), *rows], format="csr")
         self.A = sp.hstack([A, sp.csr_array((A.shape[0], len(self.squares)))], format="csr")
-        self.b, self.kinds, self.n = np.concatenate([np.zeros(0), *rhs]), kinds, n
-        self._add_rows(*self.squares.rows_at(np.zeros(len(self.squares))))
+        self.b, self.kinds, self.n, self.y = np.concatenate([np.zeros(0), *rhs]), kinds, n, np.zeros(len(self.squares))
+        self._add_rows(*self.squares.rows_at(self.y))
 
     def _add_rows(self, rows: Array, limits: Array) -> bool:
         """Whether there are any."""
@@ -504,7 +504,8 @@ class _LinearRelaxation:
         """Add the half-spaces that prove a convex solution optimal: y'(b - A x) >= 0 for every cone."""
         if not solution.status.has_solution or not np.isfinite(solution.y).all():
             return
-        self._add_rows(*self.squares.rows_at(self.squares.L @ solution.x))
+        self.y = self.squares.L @ solution.x
+        self._add_rows(*self.squares.rows_at(self.y))
         for (block, b), start in zip(self.cones, self.cone_starts, strict=True):
             y = solution.y[start : start + len(b)]
             # Rounding may put y just outside its own cone, where the half-space would cut off the set.
@@ -513,9 +514,8 @@ class _LinearRelaxation:
                 self._add_half_space((y / y[0]) @ block, float((y / y[0]) @ b))
 
     def bound_all_sides(self) -> bool:
-        """Add tangents on both sides of 0 for every square, once: their slopes outweigh rounding."""
-        sides = [self._add_rows(*self.squares.rows_at(np.full(len(self.squares), side))) for side in (-1.0, 1.0)]
-        return any(sides)
+        """Add lines on one side of the last point for every square, then on the other: their slopes outweigh all costs."""
+        return any(self._add_rows(*self.squares.rows_at(self.y + side)) for side in (-1.0, 1.0))
 
     def cut_off(self, x: Array) -> bool:
         """Add a tangent for every cone and for the quadratic term that x violates."""

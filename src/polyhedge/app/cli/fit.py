@@ -115,7 +115,7 @@ def fit(
     ] = None,
     caution: Annotated[
         float, typer.Option(min=0, max=1, help="With cost alone: weight of the bound against the mean cost.")
-    ] = 0.5,
+    ] = 0.25,
     calibration: Annotated[
         str | None,
         typer.Option(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from polyhedge import RobustDecider
+from polyhedge.fitting import CAUTION
 from polyhedge_study.guarded.developed import Bounded, Run, bounded
 from polyhedge_study.guarded.quantiles import quantile_regression, scaled_quantile_regression
 from polyhedge_study.guarded.risk_averse import risk_averse
@@ -40,7 +41,7 @@ class GuardedMethod:
     needs: str = ""
 
 
-def _decided(task: Task, alpha: float, seed: int, *, guarantee: str, caution: float = 0.5) -> Bounded:
+def _decided(task: Task, alpha: float, seed: int, *, guarantee: str, caution: float = CAUTION) -> Bounded:
     decider = RobustDecider(task.problem, task.predictor, alpha=alpha, random_state=seed, guarantee=guarantee)
     decider.set_params(caution=caution, **({"split": "time"} if task.in_time else {}))
     split = task.split
