@@ -514,7 +514,7 @@ class _LinearRelaxation:
                 self._add_half_space((y / y[0]) @ block, float((y / y[0]) @ b))
 
     def bound_all_sides(self) -> bool:
-        """Add lines on one side of the last point for every square, then on the other: their slopes outweigh all costs."""
+        """Add lines to one side of the last point for every square, then to the other: slopes outweigh all costs."""
         return any(self._add_rows(*self.squares.rows_at(self.y + side)) for side in (-1.0, 1.0))
 
     def cut_off(self, x: Array) -> bool:
