@@ -89,9 +89,6 @@ def fit(
     split, about_order = split_into_parts(settings, problem, rows, parts, split_rng)
     chosen = choose_predictor(settings, problem, rows, split, predictor_seed)
     developed = develop(settings, problem, chosen, split, seed)
-    own, calibrator = chosen.rows.take(developed.calibrate), settings.calibration or Marginal()
-    counted = developed.calibrate[rows_that_count(developed.family, calibrator, own)]
-    developed = replace(developed, calibrate=counted)
     model = calibrate(settings, chosen, split, developed)
     if model.guarantee == "outcome" and settings.guarantee is None and settings.learner is None:
         text = f"The guarantee in force is {guarantee_of(model)} Name the one that you want: guarantee=..."
@@ -308,7 +305,9 @@ def develop(settings: Any, problem: DecisionProblem, chosen: ChosenPredictor, sp
     is_cost = _in_force(settings) == "cost"
     if is_cost and settings.learner is None:
         given = Development(problem, settings.alpha, chosen.make, chosen.rows, split, seed, in_time(settings.split))
-        return Developed(*planned_guard(given, settings.policy, settings.caution))
+        family, n_rows, left = planned_guard(given, settings.policy, settings.caution)
+        counted = rows_that_count(family, settings.calibration or Marginal(), chosen.rows.take(left))
+        return Developed(family, n_rows, left[counted])
     learned = _learn_set(settings, problem, chosen, split, seed)
     if not is_cost:
         return learned
