@@ -33,6 +33,7 @@ def test_the_front_page_shows_the_frame_the_lines_and_the_output_of_the_readme()
     assert output.startswith(frame)
 
 
+@pytest.mark.selection  # a page shows what its reader will see
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("name", PAGES)
 def test_the_snippets_of_a_page_run(name, capsys, monkeypatch, tmp_path):
