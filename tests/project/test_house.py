@@ -145,7 +145,7 @@ BUDGETS = {
     "app": 3755,  # 3800 is the aim
     "distributed": 541,  # 600 is the aim
     "integrations": 122,
-    "solvers": 2136,  # squares of integers, bounded by lines that are kept, take 90
+    "solvers": 2139,  # squares of integers, bounded by lines that are kept, take 90
     "_support": 1136,  # 900 is the aim
 }
 """Lines of each package, "" being the modules at the top level: new code finds its room, or makes room."""

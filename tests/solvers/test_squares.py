@@ -52,3 +52,32 @@ def test_lines_bound_the_squares_from_below_and_are_never_given_twice(P: np.ndar
 
 def test_squares_of_sums_of_integers_are_exact_at_integers() -> None:
     assert _Squares(bent(COMMON, np.zeros(3), 1.0)).is_integer.all()
+
+
+@pytest.mark.parametrize("square", [0.001, 1.0, 2.0])
+def test_limits_between_integers_hide_no_integer(square: float) -> None:
+    rng, one = np.random.default_rng(2), np.array([0])
+    for limit in rng.uniform(-9, 9, size=12):
+        c, P = np.array([-5.0 * square * rng.uniform(0, 4)]), sp.csr_array([[square]])
+        program = ConicProgram(c, sp.csr_array([[1.0]]), np.array([limit]), (Cone("nonneg", 1),), P, integer=one)
+        x = np.arange(-30.0, np.floor(limit) + 1)
+        least = (c[0] * x + square / 2 * x**2).min()
+        for found in (solve(program), IntegerSolver(program, one).solve()):
+            assert found.status is Status.OPTIMAL
+            assert found.value == pytest.approx(least, abs=1e-6 * square)
+
+
+def test_integers_without_limits_on_one_side_are_bounded_by_their_squares() -> None:
+    """HiGHS says of such a relaxation that it is infeasible or unbounded."""
+    rng, grid = np.random.default_rng(3), np.array(list(product(range(-12, 13), repeat=2)), dtype=float)
+    for _ in range(8):
+        root = rng.normal(size=(2, 2))
+        P, c = 100 * (root @ root.T + np.eye(2)), 200 * rng.normal(size=2)
+        cones = (Cone("nonneg", 1),)
+        program = ConicProgram(
+            c, sp.csr_array([[2.0, 3.0]]), np.array([8.03]), cones, sp.csr_array(P), integer=np.arange(2)
+        )
+        own = grid[grid @ [2.0, 3.0] <= 8.03]
+        found = solve(program)
+        assert found.status is Status.OPTIMAL
+        assert found.value == pytest.approx((own @ c + 0.5 * ((own @ P) * own).sum(axis=1)).min(), rel=1e-6)

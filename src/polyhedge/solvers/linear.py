@@ -11,7 +11,7 @@ import highspy
 import numpy as np
 import scipy.sparse as sp
 
-from polyhedge._support.tolerances import OPTIMAL, SOLVER
+from polyhedge._support.tolerances import FEASIBLE, OPTIMAL, SOLVER
 from polyhedge._support.validation import Array, Indices, Mask
 from polyhedge.solvers.conic import solve_conic
 from polyhedge.solvers.options import seconds_allowed, solver_in_force
@@ -142,6 +142,9 @@ class LinearSolver:
         positive = coefficient > 0
         np.minimum.at(upper, column[positive], limit[positive])
         np.maximum.at(lower, column[~positive], limit[~positive])
+        # HiGHS takes a limit of an integer between two integers for one that can be met.
+        whole = self.program.integer
+        lower[whole], upper[whole] = np.ceil(lower[whole] - FEASIBLE), np.floor(upper[whole] + FEASIBLE)
         # Of several rows that bound one column from one side, the first tightest carries the multiplier.
         order = np.lexsort((np.where(positive, limit, -limit), positive, column))
         side = 2 * column[order] + positive[order]

@@ -392,7 +392,7 @@ def _by_tangents(program: ConicProgram, time_limit: float | None, max_nodes: int
         left = None if time_limit is None else max(time_limit - (time.perf_counter() - start), 0.01)
         outer = relaxation.solve(left, None if max_nodes is None else max(max_nodes - n_nodes, 1), best.value)
         n_nodes += outer.n_nodes
-        if outer.status is Status.UNBOUNDED and relaxation.bound_all_sides():
+        if outer.status in (Status.UNBOUNDED, Status.FAILED) and relaxation.bound_all_sides():
             continue
         if not outer.status.has_solution:
             if not best.status.has_solution:
