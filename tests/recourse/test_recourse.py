@@ -423,7 +423,7 @@ class TestGuarantee:
     @pytest.mark.parametrize("guarantee", ["cost", "outcome"])
     def test_uncertain_constraints_of_the_first_stage_hold_with_the_bound(self, guarantee, tmp_path):
         problem = shops(3, uncertain_constraints=lambda z, u: [cp.sum(z) >= 0.8 * cp.sum(u)])
-        X, Y = table(360, 3)
+        X, Y = table(330, 3)
         decider = ph.RobustDecider(problem, "linear", guarantee=guarantee, random_state=0).fit(X[:300], Y[:300])
         e = decider.evaluate(X[300:], Y[300:])
         assert e.promise_held > 0.75

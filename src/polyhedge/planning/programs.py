@@ -366,11 +366,11 @@ class _Fixed(RowProgram, ABC):
         return super()._solve(center, scale) if solution.status is Status.UNBOUNDED else solution
 
     def compared(self, centers: Array, scales: Array) -> Array:
-        z, solver = super().compared(centers, scales), self.solver
-        if isinstance(solver, ConicSolver):
+        z = super().compared(centers, scales)
+        if not self.whole.is_linear and isinstance(self.solver, ConicSolver):
             for k, (center, scale) in enumerate(zip(centers, scales.tolist(), strict=True)):
                 self.change(center, scale)
-                z[k] = solver.point(self.whole)[self.columns]
+                z[k] = self.solver.point(self.whole)[self.columns]
         return z
 
 
