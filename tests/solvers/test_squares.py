@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 from polyhedge.solvers.program import Cone, ConicProgram, Status
-from polyhedge.solvers.solve import IntegerSolver, _Squares, solve
+from polyhedge.solvers.solve import IntegerSolver, _LinearRelaxation, _Squares, solve
 
 COMMON = np.eye(3) + 0.4 * np.ones((3, 3))
 SKEW = np.array([[2.0, 0.3, -0.7], [0.3, 1.1, 0.2], [-0.7, 0.2, 0.9]])
@@ -81,3 +82,18 @@ def test_integers_without_limits_on_one_side_are_bounded_by_their_squares() -> N
         found = solve(program)
         assert found.status is Status.OPTIMAL
         assert found.value == pytest.approx((own @ c + 0.5 * ((own @ P) * own).sum(axis=1)).min(), rel=1e-6)
+
+
+def test_a_relaxation_that_the_solver_gives_up_is_bounded_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    program, honest, gives_up = bent(SKEW, np.array([-4.0, 2.0, 1.0]), 1.0), _LinearRelaxation.solve, [True]
+
+    def once(self, *limits):  # what HiGHS calls "infeasible or unbounded" comes back as a failure
+        found = honest(self, *limits)
+        return replace(found, status=Status.FAILED) if gives_up and gives_up.pop() else found
+
+    expected = solve(program).value
+    monkeypatch.setattr(_LinearRelaxation, "solve", once)
+    found = solve(program)
+    assert found.status is Status.OPTIMAL
+    assert not gives_up
+    assert found.value == pytest.approx(expected, abs=1e-9)
